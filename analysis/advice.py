@@ -35,7 +35,7 @@ import torch
 from scipy.stats import spearmanr
 
 from topofl import Compute, Table, algorithms, data, models, topologies
-from topofl.advice.predict import horizon, noise_of, stored
+from topofl.advice.predict import check_horizon, curve_of, fitted_to, noise_of, rounds_on
 from topofl.runs.identity import digest_of
 from topofl.toolkit import label_spread
 
@@ -253,7 +253,7 @@ def outcome(case: Case, lr: float, records: Records) -> Outcome:
     rounds: dict[str, np.ndarray] = {}
     deviation: dict[str, np.ndarray] = {}
     first, with_model, covered = [], [], []
-    curve = stored().curve("default", horizon(lr, case.rounds, stored().hops))
+    curve = curve_of("default", check_horizon(None, lr, case.rounds))
     assert curve is not None  # no case has fewer rounds than hops
     for k, seed in enumerate(SEEDS):
         kept = records.prediction(_cell(case, seed))
@@ -265,10 +265,11 @@ def outcome(case: Case, lr: float, records: Records) -> Outcome:
         target = TARGET * float(np.mean(reached[-max(1, len(reached) // 5) :]))
         needed = {name: _needed(run, target, case.rounds) for name, run in runs.items()}
         for name, _, _, predicted, *_ in kept["candidates"]:
-            _, low, high = curve.predict(predicted)
+            interval = rounds_on(curve, predicted)
             for columns, value in ((rounds, needed[name]), (deviation, predicted)):
                 columns.setdefault(name, np.full(len(SEEDS), np.nan))[k] = value
-            covered.append(low <= needed[name] / needed["complete"] <= high)
+            ratio = needed[name] / needed["complete"]
+            covered.append(interval.low <= ratio <= interval.high)
         first.append(kept["candidates"][0][0])
         ratio = kept["noise ratio"]
         with_model.append(min(kept["candidates"], key=lambda r, c=ratio: r[1] + c * r[2])[0])
@@ -342,7 +343,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "",
         f"The first choice is within 10 % of the best candidate in **{right} of {count}** cases "
         f"(held to: 9 of 10, {verdict}), with a measured noise ratio in {with_model} of {count}. "
-        f"Intervals are those of a fit to {stored().describe()}.",
+        f"Intervals are those of a fit to {fitted_to()}.",
         "",
         table(outcomes).to_markdown(),
         "",

@@ -14,12 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CHROMIUM", "CONTRAST", "Browser", "check_contrast", "opened"]
+import pytest
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 """Where Chromium is, None if it is not installed."""
+
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome"
+)
 
 PATIENCE = 60
 """Seconds after which an answer is no longer waited for; the machine may be busy."""
@@ -130,6 +134,29 @@ class Browser:
             "Input.dispatchKeyEvent", type="keyDown", **common, **({"text": text} if text else {})
         )
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the window another size in pixels; narrow ones are those of phones."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 1000}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+
+    def wait_for(self, script: str) -> Any:
+        """Return the value of a JavaScript expression once it is true."""
+        end = time.monotonic() + PATIENCE
+        while not (value := self.run(script)):
+            text = "document.body.innerText"
+            assert time.monotonic() < end, f"{script} is not true; the page is {self.run(text)}"
+            time.sleep(0.05)
+        return value
+
+    def names(self) -> dict[str, list[str]]:
+        """Return what screen readers are told: the names of all elements by their role."""
+        found: dict[str, list[str]] = {}
+        for node in self.call("Accessibility.getFullAXTree")["nodes"]:
+            if not node["ignored"]:
+                name = node.get("name", {}).get("value", "")
+                found.setdefault(node["role"]["value"], []).append(name)
+        return found
 
     def named(self, *methods: str) -> list[dict[str, Any]]:
         """Return what was told under these names."""

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from topofl import advice, data, topologies
-from topofl.advice.predict import stored
+from topofl import Spread, advice, data, topologies
+from topofl.advice.predict import calibration, curve_of, known_hops, rounds_on, warnings_of
 
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
 
@@ -21,11 +21,7 @@ def test_predictions_are_those_of_recommend(clients):
     found = topologies.recommend(clients, max_degree=3, static=True, **settings)
     for candidate in found.candidates:
         one = advice.predict_rounds(candidate.topology, clients, **settings)
-        assert (one.rounds.mean, one.rounds.low, one.rounds.high) == (
-            candidate.rounds,
-            candidate.low,
-            candidate.high,
-        )
+        assert one.rounds == Spread(candidate.rounds, candidate.low, candidate.high)
         assert (one.heterogeneity, one.noise) == (candidate.heterogeneity, candidate.noise)
         assert one.deviation == pytest.approx(candidate.deviation, rel=1e-12)
         assert (one.hops, one.fitted_to) == (found.hops, found.fitted_to)
@@ -34,7 +30,7 @@ def test_predictions_are_those_of_recommend(clients):
 @pytest.mark.parametrize("settings", [{}, {"hops": 20}, {"lr": 0.5, "batch_size": 8}])
 def test_the_complete_graph_takes_exactly_its_own_rounds(clients, settings):
     found = advice.predict_rounds(topologies.fully_connected(30), clients, **settings)
-    assert (found.rounds.mean, found.rounds.low, found.rounds.high) == (1, 1, 1)
+    assert found.rounds == Spread(1, 1, 1)
     assert found.warnings == ()  # nothing was fitted
     assert str(found).startswith("exactly the rounds of the complete graph")
     recommended = topologies.recommend(clients, max_degree=29, static=True, **settings)
@@ -58,7 +54,7 @@ def test_what_is_outside_of_the_fit_is_said(clients):
 
 def inside(**changes):
     """Return a setting of the fit, with changes."""
-    known = stored().fitted_to
+    known = calibration()["fitted_to"]
     n, spread, lr, batch_size = (known[name][0] for name in ("n", "spread", "lr", "batch_size"))
     usual = {"n": n, "spread": spread, "lr": lr, "batch_size": batch_size, "dataset": "digits"}
     return usual | {"n_tensors": 2} | changes
@@ -78,8 +74,8 @@ def inside(**changes):
     ],
 )
 def test_warnings_are_given_outside_of_the_fit_only(changes, text):
-    assert stored().warnings(**inside()) == []
-    (warning,) = stored().warnings(**inside(**changes))
+    assert warnings_of(**inside()) == []
+    (warning,) = warnings_of(**inside(**changes))
     assert re.search(text, warning)
 
 
@@ -96,7 +92,7 @@ def test_rounds_are_predicted_for_the_hops_of_the_fit_only():
     plain, ranked = (
         topologies.recommend(CLIENTS, max_degree=2, static=True, hops=k) for k in (20, 15)
     )
-    assert plain.best.rounds == stored().curve("default", 20).predict(plain.best.deviation)[0]
+    assert plain.best.rounds == rounds_on(curve_of("default", 20), plain.best.deviation).mean
     assert (ranked.best.rounds, ranked.best.low, ranked.best.high) == (None, None, None)
     assert [*ranked.warnings] == ["rounds are predicted for 10 or 20 hops only, here they are 15"]
     assert "Predicted rounds are fitted" not in str(ranked)
@@ -110,35 +106,36 @@ def test_rounds_are_predicted_for_the_hops_of_the_fit_only():
 def test_deviations_above_those_of_the_fit_are_told():
     counts = np.diag([9] * 12)  # one class per node
     found = topologies.recommend(counts, max_messages=2)
-    last = stored().curve("default", 10).deviation[-1]
+    last = curve_of("default", 10)["deviation"][-1]
     beyond = sum(candidate.deviation > last for candidate in found.candidates)
     assert beyond > 0
     assert f"the deviation of {beyond} of {len(found.candidates)} candidates" in found.warnings[-1]
 
 
 def test_calibration_is_well_formed_and_monotone():
-    found = stored()
-    assert {curve.noise for curve in found.curves} == {"default", "measured"}
-    assert found.hops == (10, 20)
-    assert 0 < found.noise_ratio < 1
-    assert {"n", "spread", "lr", "batch_size", "methods", "models"} <= set(found.fitted_to)
-    for curve in found.curves:
-        assert (np.diff(curve.deviation) > 0).all()
-        for values in (curve.ratio, curve.low, curve.high):
-            assert values.shape == curve.deviation.shape
-            assert (np.diff(values) >= 0).all()
-            assert np.isfinite(values).all()
-        assert (curve.low <= curve.ratio).all()
-        assert (curve.ratio <= curve.high).all()
-        assert (curve.ratio >= 1).all()
+    found = calibration()
+    assert {curve["noise"] for curve in found["curves"]} == {"default", "measured"}
+    assert known_hops() == [10, 20]
+    assert 0 < found["noise_ratio"] < 1
+    assert {"n", "spread", "lr", "batch_size", "methods", "models"} <= set(found["fitted_to"])
+    for curve in found["curves"]:
+        assert (np.diff(curve["deviation"]) > 0).all()
+        low, ratio, high = (np.array(curve[key]) for key in ("low", "ratio", "high"))
+        assert np.isfinite([low, ratio, high]).all()
+        assert (np.diff([low, ratio, high]) >= 0).all()
+        assert low.shape == (len(curve["deviation"]),)
+        assert (low <= ratio).all()
+        assert (ratio <= high).all()
+        assert (ratio >= 1).all()
 
 
 def test_curves_pass_through_their_knots_and_are_flat_beyond():
-    curve = stored().curve("default", 10)
-    for k in (0, 5, len(curve.deviation) - 1):
-        expected = (curve.ratio[k], curve.low[k], curve.high[k])
-        assert curve.predict(float(curve.deviation[k])) == pytest.approx(expected)
-    assert curve.predict(1e-6) == curve.predict(float(curve.deviation[0]))
-    assert curve.predict(0.0) == (1, 1, 1)  # of the complete graph only
-    assert curve.predict(1e6) == curve.predict(float(curve.deviation[-1]))
-    assert stored().curve("default", 9) is None
+    curve = curve_of("default", 10)
+    ends = curve["deviation"][0], curve["deviation"][-1]
+    for k in (0, 5, -1):
+        found = rounds_on(curve, curve["deviation"][k])
+        expected = (curve["ratio"][k], curve["low"][k], curve["high"][k])
+        assert (found.mean, found.low, found.high) == pytest.approx(expected)
+    assert [rounds_on(curve, x) for x in (1e-6, 1e6)] == [rounds_on(curve, x) for x in ends]
+    assert rounds_on(curve, 0.0) == Spread(1, 1, 1)  # of the complete graph only
+    assert curve_of("default", 9) is None

@@ -1,6 +1,7 @@
 """Advice: budgets, candidates, ranking, reasons, code, and to what predictions are fitted."""
 
 import re
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 
@@ -11,7 +12,14 @@ import torch
 import topofl
 from topofl import advice, data, metrics, mixing, models, topologies
 from topofl.advice.candidates import Budget, candidates
-from topofl.advice.predict import accumulated, horizon, noise_of, stored, traffic
+from topofl.advice.predict import (
+    accumulated,
+    average_all,
+    calibration,
+    check_horizon,
+    matrices_of,
+    noise_of,
+)
 
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
 MODEL = models.logistic_regression(64)
@@ -86,30 +94,18 @@ def test_there_are_no_two_candidates_with_equal_weights(case):
     assert len(keys) == len(static)
 
 
-def test_arguments_have_their_names_except_for_the_number_of_nodes():
-    found = topologies.recommend(CLIENTS, max_degree=4)
-    names = {candidate.name for candidate in found.candidates}
-    assert {"ring(12)", "base_graph(12, k=4)", "neighborhood_swap(base=4)"} <= names
-    assert {"matchings(torus(12))", "matchings(designed(degree=4))"} <= names
-    assert any(c.code == "topologies.base_graph(12, k=4)" for c in found.candidates)
-
-
-def test_families_of_graphs_are_candidates():
+def test_families_of_graphs_are_candidates_and_arguments_have_their_names():
     found = topologies.recommend(CLIENTS, max_degree=4, directed=True)
-    names = " ".join(candidate.name for candidate in found.candidates)
+    names = [candidate.name for candidate in found.candidates]
+    assert {"ring(12)", "base_graph(12, k=4)", "neighborhood_swap(base=4)"} <= {*names}
+    assert {"matchings(torus(12))", "matchings(designed(degree=4))"} <= {*names}
+    assert any(c.code == "topologies.base_graph(12, k=4)" for c in found.candidates)
     for family in (
         *("ring(", "torus(", "circulant(", "random_regular(", "dcliques(", "designed("),
         *("designed_directed(", "stl_fw(", "d_equistatic(", "base_graph(", "matchings("),
         *("one_peer_exponential(", "neighborhood_swap(", "exponential("),
     ):
-        assert family in names
-
-
-def test_complete_graph_is_the_first_choice_if_it_is_affordable():
-    found = topologies.recommend(CLIENTS, max_degree=11, static=True)
-    assert found.best.name == "fully_connected(12)"
-    assert found.best.deviation == pytest.approx(0, abs=1e-12)
-    assert found.best.rounds == 1
+        assert any(name.startswith(family) for name in names), family
 
 
 def test_label_counts_give_the_same_advice():
@@ -133,17 +129,12 @@ def test_reasons_are_powers_of_the_weights_of_each_candidate():
 
     found = topologies.recommend(CLIENTS, max_degree=3, static=True)
     ring = left(topologies.ring(12))
-    compared = 0
-    for candidate in found.candidates:
-        if "label heterogeneity" not in candidate.reason:
-            continue
-        shown, *against = map(
-            float, re.findall(r"([\d.e-]+) % (?:of the lab|on)", candidate.reason)
-        )
-        assert shown == pytest.approx(left(candidate.topology), rel=0.06)
-        assert [*against] == [pytest.approx(ring, rel=0.06)] or candidate.name == "ring(12)"
-        compared += 1
-    assert compared > 3
+    chosen = [one for one in found.candidates if "label heterogeneity" in one.reason]
+    assert len(chosen) > 3
+    for one in chosen:
+        shown, *against = map(float, re.findall(r"([\d.e-]+) % (?:of the lab|on)", one.reason))
+        assert shown == pytest.approx(left(one.topology), rel=0.06)
+        assert [*against] == [pytest.approx(ring, rel=0.06)] or one.name == "ring(12)"
 
 
 def test_noise_is_the_reason_for_equal_nodes():
@@ -178,14 +169,11 @@ def test_more_links_per_round_are_used_if_allowed():
 @pytest.mark.slow
 def test_generators_refuse_impossible_graphs_by_topology_errors_only(n):
     counts = np.random.default_rng(n).integers(1, 9, (n, 4))
-    budgets = [Budget(n - 1, 2, "")]
-    budgets += [Budget(k, n * (n - 1), "") for k in range(1, n)]
+    budgets = [Budget(n - 1, 2, ""), *(Budget(k, n * (n - 1), "") for k in range(1, n))]
     for budget in budgets:
         for call in candidates(n, budget, directed=True, static=False, seed=0):
-            try:
+            with suppress(topofl.TopologyError):  # all other errors fail
                 call.build(counts)
-            except topofl.TopologyError:
-                continue  # all other errors fail
 
 
 def test_other_errors_of_generators_are_not_hidden(monkeypatch):
@@ -199,8 +187,8 @@ def test_other_errors_of_generators_are_not_hidden(monkeypatch):
 
 def test_random_sequences_are_examined_over_60_rounds_whatever_the_hops():
     graph = topologies.random_matching(12, seed=0)
-    assert traffic(graph, 1).averages
-    assert traffic(graph, 1) == traffic(graph, 10)
+    assert average_all(matrices_of(graph, 1))
+    assert len(matrices_of(graph, 1)) == len(matrices_of(graph, 10)) == 60
     counts = CLIENTS.label_counts
     wanted = metrics.neighborhood_heterogeneity(graph, counts, hops=1, rounds=60)
     assert accumulated(graph, counts, 1)[0] == wanted
@@ -225,10 +213,10 @@ def test_a_model_without_a_batch_size_is_a_size_of_messages_only():
     options = {"max_messages": 40, "static": True}
     plain = topologies.recommend(CLIENTS, **options)
     of_bytes = topologies.recommend(CLIENTS, max_bytes=2600 * 40, static=True, model=MODEL)
-    assert of_bytes.noise_ratio == plain.noise_ratio == stored().noise_ratio
+    assert of_bytes.noise_ratio == plain.noise_ratio == calibration()["noise_ratio"]
     assert [c.code for c in of_bytes.candidates] == [c.code for c in plain.candidates]
     counted = topologies.recommend(CLIENTS.label_counts, **options, model=MODEL, batch_size=8)
-    assert counted.noise_ratio == stored().noise_ratio
+    assert counted.noise_ratio == calibration()["noise_ratio"]
 
 
 def test_without_measured_heterogeneity_noise_decides(monkeypatch):
@@ -246,8 +234,8 @@ def test_without_measured_heterogeneity_noise_decides(monkeypatch):
 
 
 def test_learning_rate_and_rounds_decide_the_horizon():
-    assert [horizon(lr, None, (10, 20)) for lr in (None, 0.5, 0.25, 0.02)] == [10, 10, 20, 20]
-    assert horizon(0.1, 15, (10, 20)) == 15
+    assert [check_horizon(None, lr, None) for lr in (None, 0.5, 0.25, 0.02)] == [10, 10, 20, 20]
+    assert check_horizon(None, 0.1, 15) == 15
     found = topologies.recommend(CLIENTS, max_degree=2, static=True, lr=0.1, rounds=5)
     assert found.best.rounds is None
     assert found.hops == 5

@@ -29,7 +29,7 @@ from analysis.soak import MIB, Sample
 from analysis.sweep_benchmark import Repeats, kills
 from tests import markup
 from topofl import data, topologies
-from topofl._drawing import layout
+from topofl._drawing.layout import layout
 from topofl._support.calls import parse_spec
 from topofl.cli import main as command
 from topofl.engine.joining import place

@@ -3,16 +3,12 @@
 import base64
 import itertools
 import re
-import time
 
 import pytest
 
 from tests import browser, markup
+from tests.browser import needs_browser
 from tests.rows.pages import PAGES
-
-needs_browser = pytest.mark.skipif(
-    browser.CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome"
-)
 
 
 @pytest.fixture(params=PAGES)
@@ -80,26 +76,13 @@ OPEN = "document.querySelectorAll('details').forEach((part) => { part.open = tru
 WIDE = "document.documentElement.scrollWidth"
 
 
-def resize(tab, width):
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 1000}
-    tab.call("Emulation.setDeviceMetricsOverride", **size)
-
-
-def wait(tab, condition):
-    """Wait until a condition is true: some pictures are drawn after the page is loaded."""
-    end = time.monotonic() + browser.PATIENCE
-    while not tab.run(condition):
-        assert time.monotonic() < end, condition
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def tab(started, page, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(page.text, encoding="utf-8")
-    resize(started, 1280)
+    started.resize(1280)
     started.visit(path)
-    wait(started, page.ready)
+    started.wait_for(page.ready)  # some pictures are drawn after the page is loaded
     return started
 
 
@@ -123,9 +106,9 @@ def test_contrast_is_enough(tab):
 @needs_browser
 def test_only_boxes_scroll_sideways(tab, page):
     for width in (1920, 800, 400, 320):
-        resize(tab, width)
+        tab.resize(width)
         tab.run("dispatchEvent(new Event('resize'))")
-        wait(tab, f"{WIDE} <= {width}")
+        tab.wait_for(f"{WIDE} <= {width}")
     if page.folds:
         tab.run(OPEN)
         assert tab.run(WIDE) <= 320
@@ -134,11 +117,7 @@ def test_only_boxes_scroll_sideways(tab, page):
 @needs_browser
 def test_screen_readers_have_names(tab):
     tab.run(OPEN)
-    named = {}
-    for node in tab.call("Accessibility.getFullAXTree")["nodes"]:
-        if not node["ignored"]:
-            name = node.get("name", {}).get("value", "")
-            named.setdefault(node["role"]["value"], []).append(name)
+    named = tab.names()
     for role in ("button", "combobox", "image", "img", "link", "region", "slider"):
         assert all(named.get(role, [])), role
     assert named["heading"]

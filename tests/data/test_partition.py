@@ -92,6 +92,6 @@ def test_plots_name_the_classes():
 
     assert legend(clients) == names
     assert legend(clients.label_counts) == ["0", "1", "2"]
-    strips = node_order(4, (), clients, (), "ring").strips
+    _, _, strips = node_order(4, (), clients, (), "ring")
     most = sorted({*clients.label_counts.argmax(axis=1)})
     assert [name for _, name in strips[0]["legend"]] == [clients.class_names[k] for k in most]

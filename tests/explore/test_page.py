@@ -6,7 +6,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 
 import matplotlib as mpl
@@ -15,16 +14,8 @@ import pytest
 from tests import browser
 from tests.explore.images import FOLDER, write_images
 
-pytestmark = [
-    pytest.mark.skipif(
-        browser.CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome"
-    ),
-    pytest.mark.slow,
-]
+pytestmark = [browser.needs_browser, pytest.mark.slow]
 pytest.importorskip("marimo", reason="needs marimo")
-
-LIMIT = 60
-"""Seconds to wait for anything; it takes one to ten on an idle machine."""
 
 ELEMENTS = """
 (() => {
@@ -58,27 +49,11 @@ def choosing(old, new):
 """
 
 
-def wait_for(tab, script):
-    """Return the value of a script once it is true."""
-    end = time.monotonic() + LIMIT
-    while not (value := tab.run(script)):
-        assert time.monotonic() < end, f"{script} is not true; the page is {tab.run(TEXT)}"
-        time.sleep(0.1)
-    return value
-
-
 @pytest.fixture
 def process(tmp_path):
     """Start the server in a process that is ended with the test."""
-    words = [
-        sys.executable,
-        "-m",
-        "topofl",
-        "explore",
-        "--no-browser",
-        "--data",
-        str(tmp_path / "own"),
-    ]
+    words = [sys.executable, "-m", "topofl", "explore", "--no-browser"]
+    words += ["--data", str(tmp_path / "own")]
     write_images(tmp_path / "own" / FOLDER, per_class=20)
     (tmp_path / "work").mkdir()
     own = {f"XDG_{kind}_HOME": str(tmp_path / "home") for kind in ("CACHE", "CONFIG", "STATE")}
@@ -95,7 +70,7 @@ def process(tmp_path):
 def address_of(process):
     """Return the address that the server prints."""
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], LIMIT)
+    ready, _, _ = select.select([process.stdout], [], [], browser.PATIENCE)
     assert ready, "the server has not started"
     line = process.stdout.readline()
     found = re.fullmatch(
@@ -108,29 +83,29 @@ def address_of(process):
 
 def test_the_page(process, tmp_path):
     server, key = address_of(process)
-    with urllib.request.urlopen(server, timeout=LIMIT) as answer:  # without the key
+    with urllib.request.urlopen(server, timeout=browser.PATIENCE) as answer:  # without the key
         assert "/auth/login" in answer.url
     with browser.opened(tmp_path / "profile") as tab:
         tab.visit(server + key)
-        wait_for(tab, f"{IMAGES}.length === 4 && {TEXT}.includes('The same in Python')")
+        tab.wait_for(f"{IMAGES}.length === 4 && {TEXT}.includes('The same in Python')")
         assert "predicted rounds, relative to the complete graph" in tab.run(TEXT)
         assert "A: exponential" in tab.run(TEXT)
         tab.run(choosing("exponential", "ring"))
-        wait_for(tab, f"{IMAGES}.filter((one) => one.includes('A: ring')).length === 2")
-        wait_for(tab, f"{TEXT}.includes('topologies.ring(30)')")
+        tab.wait_for(f"{IMAGES}.filter((one) => one.includes('A: ring')).length === 2")
+        tab.wait_for(f"{TEXT}.includes('topologies.ring(30)')")
         assert "A: exponential" not in tab.run(TEXT)
         tab.run(choosing("handwritten digits", "CIFAR-10, 16 x 16 pixels"))
-        wait_for(tab, f"{TEXT}.includes('200 training examples and 10 test examples.')")
+        tab.wait_for(f"{TEXT}.includes('200 training examples and 10 test examples.')")
         tab.run(choosing("D-Cliques", "random receivers, changing"))
-        wait_for(tab, f"{TEXT}.includes('topologies.random_out(30, ')")
-        wait_for(tab, f"{IMAGES}.filter((one) => one.includes('B: random receivers')).length === 2")
+        tab.wait_for(f"{TEXT}.includes('topologies.random_out(30, ')")
+        tab.wait_for(f"{IMAGES}.filter((one) => one.includes('B: random receivers')).length === 2")
         assert "rounds are predicted for doubly stochastic weights" in tab.run(TEXT)
         tab.run(CLICK)
-        curves = wait_for(tab, f"{IMAGES}.find((one) => one.startsWith('Accuracy'))")
+        curves = tab.wait_for(f"{IMAGES}.find((one) => one.startsWith('Accuracy'))")
         assert re.search(r"A: ring 0\.\d{3}; B: random receivers, changing 0\.\d{3}\.$", curves)
         asked = [event["request"]["url"] for event in tab.named("Network.requestWillBeSent")]
         assert [url for url in asked if not url.startswith((server, "data:", "blob:"))] == []
         assert tab.named("Runtime.exceptionThrown") == []
         process.send_signal(signal.SIGINT)  # while the page is open
-        assert process.wait(LIMIT) == 0
+        assert process.wait(browser.PATIENCE) == 0
     assert os.listdir(tmp_path / "work") == []

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from torch.nn.utils import parameters_to_vector
 
 from tests.explore.images import FOLDER, write_images
 from topofl import data
@@ -65,7 +66,7 @@ def test_code_has_the_same_examples(place, large, request):
     assert (made["dataset"].train == dataset.train).all()
     assert (made["dataset"].test == dataset.test).all()
     assert (made["clients"].label_counts == clients.label_counts).all()
-    assert model.n_parameters(dataset) == 10 * (3 * 16 * 16 + 1)
+    assert len(parameters_to_vector(model.model_of(dataset).parameters())) == 10 * (3 * 16 * 16 + 1)
     assert ("replace" in nodes.code) == large
 
 

@@ -11,14 +11,9 @@ from topofl import algorithms, topologies
 
 
 def run_of(algorithm, topology, **more):
-    return topofl.run(
-        algorithm(lr=0.1, batch_size=4),
-        model=problems.linear(),
-        clients=problems.equal_clients(),
-        topology=topology,
-        seed=0,
-        **problems.options(**more),
-    )
+    how = {"model": problems.linear(), "clients": problems.equal_clients(), "seed": 0} | more
+    method = algorithm(lr=0.1, batch_size=4)
+    return topofl.run(method, topology=topology, **problems.options(**how))
 
 
 @cache
@@ -28,18 +23,10 @@ def ran():
     return run_of(algorithms.dsgd, graphs, rounds=7, every=3, before_exchange=True)
 
 
-def trained(saving=None, model=None, rounds=3, clients=None, **compute):
+def trained(saving=None, rounds=3, **more):
     """Return a run with its models."""
-    return topofl.run(
-        algorithms.dsgd(lr=0.1, batch_size=4),
-        model=model or problems.linear(),
-        clients=clients or problems.equal_clients(),
-        topology=topologies.ring(6),
-        rounds=rounds,
-        seed=0,
-        saving=saving,
-        compute=topofl.Compute(device="cpu", **compute),
-    )
+    how = {"rounds": rounds, "saving": saving, "device": "cpu"} | more
+    return run_of(algorithms.dsgd, topologies.ring(6), **how)
 
 
 def assert_same(a, b):
@@ -62,18 +49,15 @@ def scored(**columns):
     """Return a history whose evaluations have these columns, (E, n), after rounds 0, 1, 2, ..."""
     columns = {name: np.array(values, dtype=float) for name, values in columns.items()}
     (evaluated, n), *_ = (values.shape for values in columns.values())
-    rounds, distance = max(evaluated - 1, 1), np.linspace(1, 0, evaluated)
-    return topofl.History(
-        {},
-        {"train_loss": np.zeros(rounds), "messages": np.zeros(rounds), "bytes": np.full(rounds, 8)},
-        {
-            "round": np.arange(evaluated),
-            "accuracy": np.zeros((evaluated, n)),
-            "consensus_distance": distance,
-        }
-        | columns,
-        np.zeros((rounds, n)),
-    )
+    rounds, times = max(evaluated - 1, 1), np.arange(evaluated)
+    sent = {
+        "train_loss": np.zeros(rounds),
+        "messages": np.zeros(rounds),
+        "bytes": np.full(rounds, 8),
+    }
+    usual = {"round": times, "accuracy": np.zeros((evaluated, n))}
+    usual["consensus_distance"] = np.linspace(1, 0, evaluated)
+    return topofl.History({}, sent, usual | columns, np.zeros((rounds, n)))
 
 
 def without(name, history=None):

@@ -11,7 +11,7 @@ import topofl
 from tests import problems
 from tests.engine.evaluated_runs import run
 from tests.history.helpers import run_of, scored
-from topofl import Evaluation, algorithms, metrics, mixing, topologies
+from topofl import algorithms, metrics, mixing, topologies
 from topofl._columns import OWN_COLUMNS, STAGES
 
 
@@ -136,16 +136,9 @@ def test_the_page_explains_exactly_the_columns_that_exist():
 
 
 def test_every_column_of_a_run_is_on_the_page():
-    tuned = algorithms.sgd(lr=0.1, steps=1)
-    history = topofl.run(
-        algorithms.osgp(lr=0.1),
-        model=problems.linear(),
-        clients=problems.validated_clients(),
-        topology=topologies.circulant(6, (1,), directed=True),
-        rounds=2,
-        seed=0,
-        evaluation=Evaluation(on=("own_val", "test"), before_exchange=True, fine_tune=tuned),
-    )
+    how = {"on": ("own_val", "test"), "before_exchange": True, "rounds": 2}
+    how |= {"fine_tune": algorithms.sgd(lr=0.1, steps=1), "clients": problems.validated_clients()}
+    history = run_of(algorithms.osgp, topologies.circulant(6, (1,), directed=True), **how)
     assert {"push_weight", "loss_fine_tuned_test"} < set(history.columns)
     for name in history.columns:
         column = history.score_columns.get(name)

@@ -23,14 +23,8 @@ X = np.random.default_rng(0).standard_normal((4, 1, 6, 6)).astype(np.float32)
 @pytest.mark.parametrize("executor", ["batched", "looped"])
 def test_models_are_those_after_the_last_round(executor):
     clients, last = problems.equal_clients(), []
-    how = {"clients": clients, "topology": topofl.topologies.ring(6), "rounds": 3, "seed": 0}
-    history = topofl.run(
-        topofl.algorithms.dsgd(lr=0.1, batch_size=4),
-        model=problems.linear(),
-        **how,
-        compute=topofl.Compute(device="cpu", executor=executor),
-        callbacks=[lambda event: last.append(event.models.flat.clone())],
-    )
+    note = [lambda event: last.append(event.models.flat.clone())]
+    history = trained(clients=clients, executor=executor, callbacks=note)
     assert torch.equal(history.models.flat, last[-1])
     assert not history.models.flat.requires_grad
     module, dataset = history.models.module(2), clients.dataset

@@ -13,6 +13,7 @@ import pytest
 
 import topofl
 from tests import problems
+from tests.rows import stored
 from topofl import algorithms, attacks, callbacks, metrics, mixing, topologies
 from topofl._support.text import node_name
 from topofl.cli.run import print_report
@@ -34,16 +35,7 @@ STAR = cities(
 
 
 def run(topology, algorithm=None, **options):
-    return topofl.run(
-        algorithm or algorithms.dsgd(lr=0.1),
-        model=problems.linear(),
-        clients=problems.equal_clients(3),
-        topology=topology,
-        rounds=2,
-        seed=0,
-        progress=False,
-        **options,
-    )
+    return stored.run(algorithm, topology=topology, **options)
 
 
 def unlabeled(topology):
@@ -84,7 +76,7 @@ def test_the_warning_of_unequal_shares_and_the_summary_name_the_city(labels, tmp
 @pytest.mark.parametrize("labels", [NAMES, ()])
 def test_plots_of_nodes_name_cities_also_after_loading(labels, tmp_path):
     graph = dataclasses.replace(topologies.ring(3), nodes=labels)
-    run(graph, evaluation=1).save(tmp_path / "run")
+    run(graph).save(tmp_path / "run")
     history = topofl.History.load(tmp_path / "run")
     names = {f"node {name}" for name in labels or range(3)}
     for x in (None, "rank"):
@@ -106,17 +98,17 @@ def test_divergence_names_the_city_in_errors_events_and_reports(labels, tmp_path
         run(graph, diverging())
     log, stream = tmp_path / "log.jsonl", io.StringIO()
     history = run(
-        graph, diverging(), compute=topofl.Compute(on_divergence="record"), evaluation=1,
+        graph, diverging(), on_divergence="record",
         callbacks=[callbacks.jsonl(log), callbacks.text(stream)],
     )  # fmt: skip
     found = history.meta["diverged"]
     events = [json.loads(line) for line in log.read_text().splitlines()]
     values = [event["values"] for event in events if event["kind"] == "divergence"]
-    assert [one["node"] for one in values] == [one["node"] for one in found] != []
-    assert [one.get("label") for one in values] == [
-        labels[one["node"]] if labels else None for one in found
-    ]
-    first = labels[found[0]["node"]] if labels else found[0]["node"]
+    nodes = [one["node"] for one in found]
+    assert [one["node"] for one in values] == nodes != []
+    wanted = [labels[node] if labels else None for node in nodes]
+    assert [one.get("label") for one in values] == wanted
+    first = labels[nodes[0]] if labels else nodes[0]
     print_report("run", history, argparse.Namespace(json=False), "saved in run")
     shown = capsys.readouterr()
     assert f"diverged, first node {first} in round" in shown.out + shown.err
@@ -132,6 +124,7 @@ def refused(topology, algorithm, **options):
     return str(error.value)
 
 
+SQUEEZED = algorithms.deepsqueeze(0.1, gamma=0.5)
 COMPLETE = cities(*nx.complete_graph(NAMES, nx.DiGraph).edges)
 
 
@@ -141,12 +134,7 @@ COMPLETE = cities(*nx.complete_graph(NAMES, nx.DiGraph).edges)
         (cities(("Zug", "Bern"), ("Bern", "Zug")), algorithms.dsgd(0.1), {}, "with node Genf"),
         (STAR, algorithms.random_walks(0.1, walks=1), {}, "from node (Zug|Bern|Genf) to node"),
         (COMPLETE, algorithms.trimmed_mean(0.1, trim=1), {}, "node Zug receives from 2 others"),
-        (
-            STAR,
-            algorithms.deepsqueeze(0.1, gamma=0.5),
-            {"mixing": mixing.uniform},
-            "of node (Zug|Bern|Genf) sums to",
-        ),
+        (STAR, SQUEEZED, {"mixing": mixing.uniform}, "of node (Zug|Bern|Genf) sums to"),
     ],
 )
 def test_needs_name_cities(graph, algorithm, options, message):
@@ -165,16 +153,11 @@ def test_needs_name_cities(graph, algorithm, options, message):
     ids=lambda method: method.name,
 )
 def test_warnings_of_attackers_name_the_city_that_hears_them(method):
+    names = ("Zug", "Bern", "Genf", "Basel", "Chur")
+    graph = dataclasses.replace(topologies.fully_connected(5), nodes=names)
+    how = {"clients": problems.equal_clients(5), "attackers": attacks.sign_flip(nodes=[1, 2, 3])}
     with pytest.warns(UserWarning, match="attackers") as caught:
-        topofl.run(
-            method,
-            model=problems.linear(),
-            clients=problems.equal_clients(5),
-            topology=dataclasses.replace(
-                topologies.fully_connected(5), nodes=("Zug", "Bern", "Genf", "Basel", "Chur")
-            ),
-            rounds=1, seed=0, attackers=attacks.sign_flip(nodes=[1, 2, 3]), progress=False,
-        )  # fmt: skip
+        run(graph, method, **how)
     texts = [str(one.message) for one in caught]
     assert any("node Zug" in text for text in texts), texts
 
@@ -212,20 +195,14 @@ def test_matrices_have_cities_at_their_rows_and_columns():
     assert not set(ticks(unlabeled(STAR).plot_adjacency().axes[0])[0]) & set(NAMES)
 
 
-def test_labels_survive_a_resumed_run(tmp_path):
+def test_tables_per_node_show_labels_that_are_stored_also_of_a_resumed_run(tmp_path):
     graph = dataclasses.replace(topologies.ring(3), nodes=NAMES)
-    for _ in range(2):  # the second time, the stored run is returned
-        history = run(graph, saving=topofl.Saving(tmp_path / "run", every=1, resume=True))
-        assert history.to_pandas(per="node")["label"].tolist()[:3] == list(NAMES)
-
-
-def test_tables_per_node_show_labels_that_are_stored(tmp_path):
-    cities = topofl.as_topology([("Zug", "Bern"), ("Bern", "Genf"), ("Genf", "Zug")])
-    history = run(cities)
-    for found in (history, topofl.History.load(history.save(tmp_path / "run"))):
+    saving = topofl.Saving(tmp_path / "saved", every=1, resume=True)
+    runs = [run(graph, saving=saving) for _ in range(2)]  # the second time, it is returned
+    for found in (*runs, topofl.History.load(runs[0].save(tmp_path / "run"))):
         table = found.to_pandas(per="node")
         assert table.columns[:3].tolist() == ["round", "node", "label"]
-        assert table["label"].tolist() == ["Zug", "Bern", "Genf"] * len(found["round"])
+        assert table["label"].tolist() == [*NAMES] * len(found["round"])
         assert table["node"].tolist() == [0, 1, 2] * len(found["round"])
     history = run(topologies.ring(3))
     assert "nodes" not in history.meta

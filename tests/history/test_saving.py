@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -139,10 +140,7 @@ def test_the_current_folder_and_those_above_it_are_not_replaced(history, tmp_pat
                 history.save(place, overwrite=overwrite)
     assert Path.cwd() == tmp_path / "a" / "b"
     assert_same(History.load(history.save("c")), history)
-    for path in (tmp_path / "a" / "b" / "c").iterdir():
-        path.unlink()
-    (tmp_path / "a" / "b" / "c").rmdir()
-    (tmp_path / "a" / "b").rmdir()
+    shutil.rmtree(tmp_path / "a" / "b")
     for _ in range(2):  # absolute paths work without a current folder
         history.save(tmp_path / "run")
     assert_same(History.load(tmp_path / "run"), history)

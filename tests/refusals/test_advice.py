@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.refusals import named, refused
+from tests.refusals import named, refused, rows
 from topofl import TopologyError, advice, data, from_edges, models, topologies
 
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
@@ -30,47 +30,44 @@ def unlabeled():
     return recommend(data.iid(numbers, n=4, seed=0), max_degree=2)
 
 
-ROWS = [
-    (ValueError, ("exactly one of", "got none"), lambda: recommend()),
-    (ValueError, "got max_degree and max_messages", lambda: two(max_messages=50)),
-    (ValueError, "`max_degree` must be at least 1", lambda: recommend(max_degree=0)),
-    (TypeError, "`max_degree` must be an integer", lambda: recommend(max_degree=2.5)),
-    (ValueError, "`model` must be given for `max_bytes`", lambda: recommend(max_bytes=10**6)),
-    (ValueError, "`lr` must be", lambda: two(lr=-1.0)),
-    (ValueError, "`rounds` must be at least 1, got 0", lambda: two(rounds=0)),
-    (ValueError, "`hops` must be at least 1, got 0", lambda: two(hops=0)),
-    (ValueError, "`hops` must be a number", lambda: two(hops="inf")),
-    (TypeError, "`model` must be a torch.nn.Module", lambda: two(model="mlp")),
-    (
-        TypeError,
-        "`model` must be a torch",
-        lambda: recommend(max_bytes=2, model=torch.nn.Flatten()),
+TYPE_ERRORS = {
+    "`max_degree` must be an integer": lambda: recommend(max_degree=2.5),
+    "`model` must be a torch.nn.Module": lambda: two(model="mlp"),
+    "`model` must be a torch": lambda: recommend(max_bytes=2, model=torch.nn.Flatten()),
+    ("must have class labels", "predicted_deviation", "gradients"): unlabeled,
+    "`clients` must be a Partition or": lambda: recommend(7, max_degree=2),
+    "`graph` must be": lambda: predict("ring"),
+    "`clients` must be a Partition": lambda: advice.predict_rounds(RING, 12),
+}
+
+VALUE_ERRORS = {
+    ("exactly one of", "got none"): lambda: recommend(),
+    "got max_degree and max_messages": lambda: two(max_messages=50),
+    "`max_degree` must be at least 1": lambda: recommend(max_degree=0),
+    "`model` must be given for `max_bytes`": lambda: recommend(max_bytes=10**6),
+    "`lr` must be": lambda: two(lr=-1.0),
+    "`rounds` must be at least 1, got 0": lambda: two(rounds=0),
+    "`hops` must be at least 1, got 0": lambda: two(hops=0),
+    "`seed` must be at least 0": lambda: two(seed=-1),
+    "`directed` must be": lambda: two(directed="yes"),
+    "at least 2 nodes, got 1": lambda: recommend([[3, 4]], max_degree=2),
+    "at least one example": lambda: recommend([[3, 4], [0, 0]], max_degree=2),
+    ("n=12 for a strongly connected", "static=False needs less"): (
+        lambda: recommend(max_messages=2, static=True, directed=True)
     ),
-    (ValueError, "`seed` must be at least 0", lambda: two(seed=-1)),
-    (ValueError, "`directed` must be", lambda: two(directed="yes")),
-    (TypeError, ("must have class labels", "predicted_deviation", "gradients"), unlabeled),
-    (TypeError, "`clients` must be a Partition or", lambda: recommend(7, max_degree=2)),
-    (ValueError, "at least 2 nodes, got 1", lambda: recommend([[3, 4]], max_degree=2)),
-    (ValueError, "at least one example", lambda: recommend([[3, 4], [0, 0]], max_degree=2)),
-    (
-        ValueError,
-        ("n=12 for a strongly connected", "static=False needs less"),
-        lambda: recommend(max_messages=2, static=True, directed=True),
-    ),
-    (ValueError, "got 12 rows, ", lambda: predict(topologies.ring(20))),
-    (ValueError, ("`hops` must be 10 or 20, ", "got 7"), lambda: predict(hops=7)),
-    (ValueError, "`hops` must be a number", lambda: predict(hops="inf")),
-    (ValueError, "`lr` must be", lambda: predict(lr=-1)),
-    (ValueError, "`batch_size` must be at least 1, got 0", lambda: predict(batch_size=0)),
-    (TopologyError, "weights that connect all nodes", lambda: predict(LEAVING)),
-    (
-        TopologyError,
-        "doubly stochastic weights that connect all nodes",
-        lambda: predict(topologies.random_cliques(12, clique_size=6, seed=0)),
-    ),
-    (TypeError, "`graph` must be", lambda: predict("ring")),
-    (TypeError, "`clients` must be a Partition", lambda: advice.predict_rounds(RING, 12)),
-]
+    "got 12 rows, ": lambda: predict(topologies.ring(20)),
+    ("`hops` must be 10 or 20, ", "got 7"): lambda: predict(hops=7),
+    "`hops` must be a number": lambda: predict(hops="inf"),
+    "`batch_size` must be at least 1, got 0": lambda: predict(batch_size=0),
+}
+
+APART = topologies.random_cliques(12, clique_size=6, seed=0)
+GRAPH_ERRORS = {
+    "weights that connect all nodes": lambda: predict(LEAVING),
+    "doubly stochastic weights that connect all nodes": lambda: predict(APART),
+}
+
+ROWS = rows({TypeError: TYPE_ERRORS, ValueError: VALUE_ERRORS, TopologyError: GRAPH_ERRORS})
 
 
 @pytest.mark.parametrize("row", ROWS, ids=named)

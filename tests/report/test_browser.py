@@ -6,12 +6,10 @@ import re
 import pytest
 
 import topofl
-from tests import browser
+from tests.browser import needs_browser
 from tests.rows.pages import EVIL, GRAPHS, NAMES, PAGES
 
-pytestmark = pytest.mark.skipif(
-    browser.CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome"
-)
+pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")
@@ -21,19 +19,9 @@ def file(tmp_path_factory):
     return path
 
 
-def resize(tab, width, height=900):
-    tab.call(
-        "Emulation.setDeviceMetricsOverride",
-        width=width,
-        height=height,
-        deviceScaleFactor=1,
-        mobile=width < 600,
-    )
-
-
 @pytest.fixture
 def tab(started, file):
-    resize(started, 1400)
+    started.resize(1400)
     started.visit(file)
     return started
 
@@ -122,7 +110,7 @@ OPEN = "document.querySelectorAll('details').forEach((part) => { part.open = tru
 
 def test_the_first_number_is_seen_without_scrolling(tab, table):
     for width, height in ((1280, 720), (390, 844)):
-        resize(tab, width, height)
+        tab.resize(width, height)
         right, bottom = tab.run(
             "(({right, bottom}) => [right, bottom])(document.querySelector("
             "'#glance-table tbody tr td').getBoundingClientRect())"
@@ -169,11 +157,7 @@ def test_groups_of_columns_are_shown_and_hidden(tab):
 
 def test_screen_readers_have_all_information(tab, table):
     tab.run(OPEN)
-    named = {}
-    for node in tab.call("Accessibility.getFullAXTree")["nodes"]:
-        if not node["ignored"]:
-            name = node.get("name", {}).get("value", "")
-            named.setdefault(node["role"]["value"], []).append(name)
+    named = tab.names()
     links = " ".join(named["link"])
     absent = [cell for row in table.rows for cell in row if isinstance(cell, topofl.NotApplicable)]
     assert [cell for cell in absent if cell.reason not in links] == []
@@ -183,7 +167,7 @@ def test_screen_readers_have_all_information(tab, table):
 
 
 def test_names_stay_in_view_while_tables_scroll(tab):
-    resize(tab, 400)
+    tab.resize(400)
     tab.run(OPEN)
     first = "document.querySelector('#numbers-table tbody th').getBoundingClientRect().left"
     before = tab.run(first)

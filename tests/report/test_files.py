@@ -73,18 +73,9 @@ def test_nothing_changes_if_the_disk_is_full(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_an_interrupted_command_leaves_no_partial_file(tmp_path):
     (tmp_path / "report.html").write_text("old")
-    path = {
-        **os.environ,
-        "PYTHONPATH": str(Path(topofl.__file__).parents[1]),
-    }  # whatever is installed
-    done = subprocess.run(
-        [sys.executable, "-c", FULL],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=path,
-    )
+    environment = os.environ | {"PYTHONPATH": str(Path(topofl.__file__).parents[1])}
+    how = {"capture_output": True, "text": True, "check": False, "cwd": tmp_path}
+    done = subprocess.run([sys.executable, "-c", FULL], env=environment, **how)
     assert done.returncode == 1
     assert done.stderr == "topofl: error: cannot write report.html: File too large\n"
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]

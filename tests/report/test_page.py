@@ -23,10 +23,7 @@ def test_the_page_shows_all_values(page, table):
     assert sorted(headings) == sorted(table.columns)
     assert {len(row) for row in seen} == {len(headings)}
     for column in ("nodes", "edges", "messages per round"):
-        wanted = [
-            f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-            for value in table.column(column)
-        ]
+        wanted = [f"{x:,}" if isinstance(x, int) else f"{x:.4g}" for x in table.column(column)]
         assert [row[headings.index(column)] for row in seen] == wanted
     for heading in page.all("th"):
         if heading.get("aria-sort"):

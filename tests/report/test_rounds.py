@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import topofl
-from tests import browser, markup, problems
+from tests import markup
+from tests.browser import needs_browser
+from tests.history.helpers import run_of
 from tests.rows import pages
 from tests.rows.pages import EVIL, MATRICES
 from topofl import NotApplicable, metrics, report, topologies
@@ -32,15 +34,8 @@ def text():
 
 def test_attackers_of_a_run_are_marked_over_its_rounds():
     attack = topofl.attacks.Attack("flip", (1, 4), lambda sent, bad, weights, rng: -sent)
-    history = topofl.run(
-        topofl.algorithms.dsgd(0.1, batch_size=4),
-        model=problems.linear(),
-        clients=problems.equal_clients(6),
-        topology=topologies.ring(6),
-        rounds=2,
-        seed=0,
-        attackers=attack,
-    )
+    ring, more = topologies.ring(6), {"rounds": 2, "attackers": attack}
+    history = run_of(topofl.algorithms.dsgd, ring, **more)
     assert history.attackers == [1, 4]
     page = report.rounds_report(history, metrics.over_rounds(history))
     assert "2 attacking nodes last" in page
@@ -113,8 +108,8 @@ def test_cliques_are_squares_on_the_diagonal():
 
 @pytest.mark.parametrize(("classes", "listed"), [(20, 20), (21, 2)])
 def test_of_many_classes_the_first_and_the_last_are_listed(classes, listed):
-    nodes = node_order(classes, (), np.eye(classes, dtype=int), (), "graph")
-    names = [name for _, name in nodes.strips[0]["legend"]]
+    *_, (strip,) = node_order(classes, (), np.eye(classes, dtype=int), (), "graph")
+    names = [name for _, name in strip["legend"]]
     assert (len(names), names[0], names[-1]) == (listed, "class 0", f"class {classes - 1}")
 
 
@@ -138,12 +133,10 @@ def test_the_page_has_all_columns_and_says_which_are_missing(text, numbers):
 def test_changing_columns_are_drawn_over_rounds(text, numbers):
     page = markup.read(text)
     titles = [t.text for t in page.all("title")[1:]]
-    changing = [
-        name
-        for name in numbers.columns[1:]
-        if len({v for v in numbers.column(name) if isinstance(v, int | float) and np.isfinite(v)})
-        > 1
-    ]
+    changing = []
+    for name in numbers.columns[1:]:
+        known = [v for v in numbers.column(name) if isinstance(v, int | float) and np.isfinite(v)]
+        changing += [name] * (len({*known}) > 1)
     assert sorted(titles) == sorted(changing)
     assert "nodes" not in titles
     (folded,) = (
@@ -165,16 +158,12 @@ def expected(t):
     colors = []
     for now, first in zip(received(t), received(0), strict=True):
         for place in range(6):
-            color = (
-                (ORANGE if place >= 4 else BLUE) if now[place] else PALE if first[place] else WHITE
-            )
-            colors.append(color)
+            new = ORANGE if place >= 4 else BLUE
+            colors.append(new if now[place] else PALE if first[place] else WHITE)
     return colors
 
 
-@pytest.mark.skipif(
-    browser.CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome"
-)
+@needs_browser
 def test_the_slider_selects_the_round(started, text, tmp_path, numbers):
     file = tmp_path / "rounds.html"
     file.write_text(text, encoding="utf-8")

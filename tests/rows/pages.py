@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -206,15 +206,10 @@ class Page:
     ready: str = "true"
     folds: bool = False
 
-    @property
+    @cached_property
     def text(self) -> str:
         """Its HTML, made once."""
-        return _text(self.made)
-
-
-@cache
-def _text(made: Callable[[], str]) -> str:
-    return made()
+        return self.made()
 
 
 PAGES = {

@@ -7,27 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.figures import (
-    INK,
-    MEASURED,
-    PALETTE,
-    PLAIN,
-    THEORY,
-    WIDE,
-    empty_figure,
-    figure_of,
-    new_axes,
-    own_axes,
-)
+from topofl._drawing import figures
 from topofl._drawing.layout import Graph
 from topofl._drawing.picture import (
     ARROWS_LIMIT,
     Picture,
+    checked_table,
     compose,
     first_rounds,
     group_fills,
 )
-from topofl._support.check import check_finite, check_unmasked
 from topofl._support.notebook import png_as_html
 from topofl._support.text import node_name
 
@@ -56,8 +45,7 @@ def block_maxima(
     """
     height, width = (min(size, cells) for size in shape)
     image = np.zeros((height, width))
-    places = rows * height // shape[0], columns * width // shape[1]
-    np.maximum.at(image, places, values)
+    np.maximum.at(image, (rows * height // shape[0], columns * width // shape[1]), values)
     return image
 
 
@@ -75,12 +63,11 @@ def matrix_as_html(
     about
         What it shows.
     """
-    from PIL import Image
+    from PIL import Image, ImageColor
 
     image = block_maxima(rows, columns, values, shape, SMALL_CELLS)
     shares = image / (image.max() or 1.0)
-    dark = np.array([int(PLAIN[k : k + 2], 16) for k in (1, 3, 5)])
-    pixels = 255 - shares[:, :, None] * (255 - dark)
+    pixels = 255 - shares[:, :, None] * (255 - np.array(ImageColor.getrgb(figures.PLAIN)))
     stream = io.BytesIO()
     Image.fromarray(pixels.round().astype(np.uint8)).save(stream, "PNG", optimize=True)
     per_cell = max(1, SIDE // max(image.shape))
@@ -119,7 +106,7 @@ def draw_graph(
     if topology.n_edges > EDGES_LIMIT or (positions is None and topology.n > NODES_LIMIT):
         return draw_adjacency(topology, ax)
     picture = compose(topology, positions)
-    ax = new_axes(ax)
+    ax = figures.new_axes(ax)
     _draw_edges(picture, ax)
     if counts is None:
         _draw_discs(picture, group_fills(topology), ax)
@@ -130,23 +117,17 @@ def draw_graph(
     low, high = points.min(axis=0) - 3 * picture.radius, points.max(axis=0) + 3 * picture.radius
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     ax.set_axis_off()
-    set_title(ax, topology.name, _simplifications(topology, picture))
-    return figure_of(ax)
+    drawn = len(picture.edges)
+    remarks = [f"{drawn:,} edges, drawn thin"] * (drawn > THIN_LIMIT)
+    remarks += ["arrowheads left out"] * (topology.is_directed and drawn > ARROWS_LIMIT)
+    set_title(ax, topology.name, "; ".join(remarks))
+    return figures.figure_of(ax)
 
 
 def set_title(ax: "Axes", name: str, remark: str = "") -> None:
     """Set the title to a name and a remark, wrapped at 48 characters."""
     lines = textwrap.wrap(name, 48) + textwrap.wrap(remark, 48)
     ax.set_title("\n".join(lines), fontsize=9)
-
-
-def _simplifications(topology: Graph, picture: Picture) -> str:
-    remarks = []
-    if len(picture.edges) > THIN_LIMIT:
-        remarks.append(f"{len(picture.edges):,} edges, drawn thin")
-    if topology.is_directed and len(picture.edges) > ARROWS_LIMIT:
-        remarks.append("arrowheads left out")
-    return "; ".join(remarks)
 
 
 def _draw_edges(picture: Picture, ax: "Axes") -> None:
@@ -156,35 +137,23 @@ def _draw_edges(picture: Picture, ax: "Axes") -> None:
     width = 0.25 if n_edges > THIN_LIMIT else float(np.clip(12 / np.sqrt(n_edges + 1), 0.4, 1.2))
     order = np.argsort(picture.between, kind="stable")  # edges between groups on top
     strong = picture.between[order]
-    grouped = bool(strong.any())
-    colors = np.where(strong, "#222222", "#B8B8B8" if grouped else "#8C8C8C")
+    colors = np.where(strong, "#222222", "#B8B8B8" if strong.any() else "#8C8C8C").tolist()
     widths = np.where(strong, float(np.clip(10 / np.sqrt(strong.sum() + 1), width, 1.4)), width)
-    lines = LineCollection(
-        list(picture.curves[order]), colors=colors.tolist(), linewidths=widths, zorder=1
-    )
+    curves = list(picture.curves[order])
+    lines = LineCollection(curves, colors=colors, linewidths=widths, zorder=1)
     ax.add_collection(lines, autolim=False)
     if len(picture.heads):
-        ax.add_collection(
-            PolyCollection(list(picture.heads), facecolors="#555555", zorder=2), autolim=False
-        )
+        heads = PolyCollection(list(picture.heads), facecolors="#555555", zorder=2)
+        ax.add_collection(heads, autolim=False)
 
 
 def _draw_discs(picture: Picture, fills: list[str], ax: "Axes") -> None:
     from matplotlib.collections import EllipseCollection
 
     size = np.full(len(fills), 2 * picture.radius)
-    discs = EllipseCollection(
-        size,
-        size,
-        np.zeros_like(size),
-        units="xy",
-        offsets=picture.positions,
-        offset_transform=ax.transData,
-        facecolors=fills,
-        edgecolors="white",
-        linewidths=0.5,
-        zorder=3,
-    )
+    places = {"offsets": picture.positions, "offset_transform": ax.transData, "units": "xy"}
+    look = {"facecolors": fills, "edgecolors": "white", "linewidths": 0.5, "zorder": 3}
+    discs = EllipseCollection(size, size, np.zeros_like(size), **places, **look)
     ax.add_collection(discs, autolim=False)
 
 
@@ -209,19 +178,13 @@ def _draw_label_nodes(
     else:
         majority = ["#FFFFFF" if row.sum() == 0 else colors[row.argmax()] for row in counts]
         _draw_discs(picture, majority, ax)
-    if len(colors) <= len(PALETTE):
+    if len(colors) <= len(figures.PALETTE):
         handles = [
             Line2D([], [], linestyle="", marker="o", color=color, label=str(k))
             for k, color in enumerate(colors)
         ]
-        legend = ax.legend(
-            handles=handles,
-            title="label",
-            loc="center left",
-            bbox_to_anchor=(1, 0.5),
-            fontsize=7,
-            frameon=False,
-        )
+        place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+        legend = ax.legend(handles=handles, title="label", fontsize=7, frameon=False, **place)
         for text, name in zip(legend.get_texts(), names, strict=True):
             text.set_parse_math(False)
             text.set_text(str(name))  # as a label, a name that begins with _ would be left out
@@ -233,17 +196,17 @@ def _draw_pies(picture: Picture, counts: np.ndarray, colors: list[str], ax: "Axe
 
     totals = counts.sum(axis=1, keepdims=True)
     ends = 90 - 360 * np.cumsum(counts, axis=1) / np.where(totals > 0, totals, 1)
-    starts = np.concatenate([np.full((len(counts), 1), 90.0), ends[:, :-1]], axis=1)
-    nodes, classes = np.nonzero(counts)
+    starts = np.insert(ends[:, :-1], 0, 90.0, axis=1)
+    pairs = np.argwhere(counts).tolist()
     wedges = [
         Wedge(tuple(picture.positions[i]), picture.radius, ends[i, k], starts[i, k])
-        for i, k in zip(nodes.tolist(), classes.tolist(), strict=True)
+        for i, k in pairs
     ]
     _draw_discs(picture, ["#FFFFFF"] * len(counts), ax)
-    fills = [colors[k] for k in classes.tolist()]
-    ax.add_collection(
-        PatchCollection(wedges, facecolors=fills, linewidths=0, zorder=3.5), autolim=False
+    pies = PatchCollection(
+        wedges, facecolors=[colors[k] for _, k in pairs], linewidths=0, zorder=3.5
     )
+    ax.add_collection(pies, autolim=False)
 
 
 def class_colors(classes: int) -> list[str]:
@@ -251,26 +214,17 @@ def class_colors(classes: int) -> list[str]:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    if classes <= len(PALETTE):
-        return list(PALETTE[:classes])
+    if classes <= len(figures.PALETTE):
+        return list(figures.PALETTE[:classes])
     return [to_hex(color) for color in colormaps["viridis"](np.linspace(0, 1, classes))]
 
 
 def _checked_counts(label_counts: Any, n: int) -> np.ndarray | None:
     if label_counts is None:
         return None
-    check_unmasked("label_counts", getattr(label_counts, "label_counts", label_counts))
-    try:
-        counts = np.asarray(getattr(label_counts, "label_counts", label_counts), dtype=float)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`label_counts` must be an (n, classes) array of numbers: {error}"
-        ) from error
-    if counts.ndim != 2 or len(counts) != n or counts.shape[1] == 0:
-        raise ValueError(
-            f"`label_counts` must have shape (n, classes) with n={n}, got {counts.shape}"
-        )
-    if check_finite("label_counts", counts).min() < 0:
+    given = getattr(label_counts, "label_counts", label_counts)
+    counts = checked_table("label_counts", given, n, "classes")
+    if counts.min() < 0:
         node, label = np.unravel_index(counts.argmin(), counts.shape)
         raise ValueError(
             f"`label_counts` must be non-negative, got {counts.min():g} for node {node}, class "
@@ -293,39 +247,29 @@ def _checked_labels(labels: Any, topology: Graph) -> list[str]:
 
 def draw_adjacency(topology: Graph, ax: "Axes | None" = None) -> "Figure":
     """Draw the adjacency matrix; see :meth:`topofl.Topology.plot_adjacency`."""
-    inside = [i for group in topology.groups for i in group]
-    order = np.concatenate(
-        [np.array(inside, np.int64), np.setdiff1d(np.arange(topology.n), inside)]
-    )
-    rank = np.empty(topology.n, np.int64)
-    rank[order] = np.arange(topology.n)
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
+
+    inside = np.array([i for group in topology.groups for i in group], np.int64)
+    order = np.concatenate([inside, np.setdiff1d(np.arange(topology.n), inside)])
+    rank = np.argsort(order)
     sources, targets = topology.edge_index
-    ax = new_axes(ax)
+    ax = figures.new_axes(ax)
     remark = _draw_cells(
         rank[sources], rank[targets], np.ones(len(sources)), topology.n, ax, "Greys", top=1.0
     )
     _name_cells(ax, topology.nodes, order)
-    _outline(topology, ax)
+    sizes = np.array([len(group) for group in topology.groups])
+    corners = np.cumsum(sizes) - sizes - 0.5
+    squares = [Rectangle((x, x), k, k) for x, k in zip(corners, sizes, strict=True)]
+    if squares:
+        look = {"facecolors": "none", "edgecolors": "#D55E00", "linewidths": 1.0}
+        ax.add_collection(PatchCollection(squares, **look))
     by_group = " (group by group)" if topology.groups else ""
     ax.set(xlabel=f"receiver{by_group}", ylabel=f"sender{by_group}")
     edges = f"{topology.n:,} nodes, {topology.n_edges:,} edges"
     set_title(ax, topology.name, f"adjacency: {edges}{remark}")
-    return figure_of(ax)
-
-
-def _outline(topology: Graph, ax: "Axes") -> None:
-    from matplotlib.collections import PatchCollection
-    from matplotlib.patches import Rectangle
-
-    ends = np.cumsum([len(group) for group in topology.groups])
-    squares = [
-        Rectangle((end - len(group) - 0.5, end - len(group) - 0.5), len(group), len(group))
-        for end, group in zip(ends.tolist(), topology.groups, strict=True)
-    ]
-    if squares:
-        ax.add_collection(
-            PatchCollection(squares, facecolors="none", edgecolors="#D55E00", linewidths=1.0)
-        )
+    return figures.figure_of(ax)
 
 
 def _name_cells(ax: "Axes", labels: Sequence[Any], order: np.ndarray) -> None:
@@ -344,7 +288,7 @@ def draw_matrix(
     weights: Any, name: str, ax: "Axes | None" = None, *, labels: Sequence[Any] = ()
 ) -> "Figure":
     """Draw the weights of a mixing matrix; see :meth:`topofl.MixingMatrix.plot`."""
-    ax = new_axes(ax)
+    ax = figures.new_axes(ax)
     entries = weights.tocoo()
     rows, columns = entries.coords
     remark = _draw_cells(rows, columns, entries.data, weights.shape[0], ax, "viridis", top=None)
@@ -352,7 +296,7 @@ def draw_matrix(
     _name_cells(ax, labels, np.arange(weights.shape[0]))
     ax.set(xlabel="sender", ylabel="receiver")
     set_title(ax, name, remark.lstrip("; "))
-    return figure_of(ax)
+    return figures.figure_of(ax)
 
 
 def _draw_cells(
@@ -383,7 +327,7 @@ def draw_rounds(
 ) -> "Figure":
     """Draw the first rounds side by side; see :meth:`topofl.TopologySequence.plot`."""
     graphs, places = first_rounds(sequence, rounds, positions)
-    figure = empty_figure(2.6 * len(graphs), 3)
+    figure = figures.empty_figure(2.6 * len(graphs), 3)
     axes = figure.subplots(1, len(graphs), squeeze=False)[0]
     for t, (graph, ax) in enumerate(zip(graphs, axes, strict=True)):
         draw_graph(graph, ax, label_counts=label_counts, positions=places)
@@ -396,26 +340,19 @@ def draw_spectrum(
     eigenvalues: np.ndarray, slem: float, name: str, ax: "Axes | None" = None
 ) -> "Figure":
     """Plot eigenvalues, as a histogram if real; see :meth:`topofl.MixingMatrix.plot_spectrum`."""
-    ax = own_axes(ax, WIDE, 3.8)
+    ax = figures.own_axes(ax, figures.WIDE, 3.8)
+    dashed: dict[str, Any] = {"color": figures.THEORY, "linestyle": "--", "linewidth": 1.2}
     if np.isrealobj(eigenvalues):
-        _draw_real(eigenvalues, slem, ax)
+        ax.hist(np.clip(eigenvalues, -1.0, 1.0), bins=40, range=(-1.0, 1.0), color=figures.MEASURED)
+        ax.axvline(slem, **dashed)
+        ax.axvline(-slem, **dashed)
+        ax.set(xlabel="eigenvalue", ylabel="count", xlim=(-1.05, 1.05))
     else:
-        _draw_complex(eigenvalues, slem, ax)
+        angles, ends = np.linspace(0, 2 * np.pi, 200), (-1.08, 1.08)
+        ax.plot(np.cos(angles), np.sin(angles), color=figures.INK, linewidth=1.0)
+        ax.plot(slem * np.cos(angles), slem * np.sin(angles), **dashed)
+        points = np.real(eigenvalues), np.imag(eigenvalues)
+        ax.scatter(*points, s=14, color=figures.MEASURED, zorder=3)
+        ax.set(xlabel="real part", ylabel="imaginary part", xlim=ends, ylim=ends, aspect="equal")
     set_title(ax, name, f"dashed: SLEM {slem:.4g}")  # a legend would cover the bars
-    return figure_of(ax)
-
-
-def _draw_real(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
-    ax.hist(np.clip(eigenvalues, -1.0, 1.0), bins=40, range=(-1.0, 1.0), color=MEASURED)
-    for place in (slem, -slem):
-        ax.axvline(place, color=THEORY, linestyle="--", linewidth=1.2)
-    ax.set(xlabel="eigenvalue", ylabel="count", xlim=(-1.05, 1.05))
-
-
-def _draw_complex(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
-    angles = np.linspace(0, 2 * np.pi, 200)
-    ax.plot(np.cos(angles), np.sin(angles), color=INK, linewidth=1.0)
-    ax.plot(slem * np.cos(angles), slem * np.sin(angles), "--", color=THEORY, linewidth=1.2)
-    ax.scatter(np.real(eigenvalues), np.imag(eigenvalues), s=14, color=MEASURED, zorder=3)
-    ends = (-1.08, 1.08)
-    ax.set(xlabel="real part", ylabel="imaginary part", xlim=ends, ylim=ends, aspect="equal")
+    return figures.figure_of(ax)

@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.figures import (
-    COLORS,
-    FONT,
-    MUTED,
-    WIDE,
-    figure_of,
-    new_axes,
-    new_figure,
-    own_axes,
-    set_font,
-    style,
-    wrapped,
-)
+from topofl._drawing import figures
 from topofl._drawing.labels import End, label_lines, label_points, line_height
 
 if TYPE_CHECKING:
@@ -110,7 +98,7 @@ def draw_line(
     ax: "Axes", line: Line, position: int, label: str = "", *, is_one_of_many: bool = False
 ) -> None:
     """Draw a line and its band, in the style of a position of the panel; a single point as dot."""
-    how = style(position)
+    how = figures.style(position)
     alpha = 0.08 if is_one_of_many else 0.18
     if not (np.isnan(line.low).all() and np.isnan(line.high).all()):
         ax.fill_between(line.x, line.low, line.high, color=how["color"], alpha=alpha, linewidth=0)
@@ -151,14 +139,9 @@ def draw_panels(
     if ax is None:
         axes = _axes_for(panels, names[0].count("\n"))
     else:
-        axes = [new_axes(ax)]
-        if len(panels) > 1:
-            several = "several groups" if panels[0].context else f"more than {LINES_LIMIT} groups"
-            raise ValueError(
-                f"`ax` must be None for {several}, which are drawn in panels, got Axes for "
-                f"{len(panels)} panels"
-            )
-        set_font(axes[0])
+        several = "several groups" if panels[0].context else f"more than {LINES_LIMIT} groups"
+        why = f"{several}, which are drawn in panels, got Axes for {len(panels)} panels"
+        axes = _only(ax, why if len(panels) > 1 else "")
     named = any(len(panel.labels) > 1 or len(panel.groups) > 1 for panel in panels)
     order = {name: k for k, name in enumerate(dict.fromkeys(n for p in panels for n in p.labels))}
     ends = [_draw_panel(a, p, lines, order) for a, p in zip(axes, panels, strict=False)]
@@ -170,24 +153,35 @@ def draw_panels(
     _set_axes(axes[: len(panels)], np.concatenate(curves), names, limits, alone=ax is not None)
     if named:
         label_lines(axes[: len(panels)], ends)
-    return figure_of(axes[0])
+    return figures.figure_of(axes[0])
+
+
+def _only(ax: Any, why_none: str) -> "list[Axes]":
+    """Return the axes of the caller, or raise if there must be none."""
+    axes = [figures.new_axes(ax)]
+    if why_none:
+        raise ValueError(f"`ax` must be None for {why_none}")
+    figures.set_font(axes[0])
+    return axes
 
 
 def _axes_for(panels: Sequence[Panel], notes: int) -> "Sequence[Axes]":
     """Return axes that are large enough for titles and labels, and for notes below them."""
     below = LINE * max(0, notes - 1)
     one_each = not panels[0].labels
-    texts = [wrapped(text, WRAP) for panel in panels for text in panel.labels]
+    texts = [figures.wrapped(text, WRAP) for panel in panels for text in panel.labels]
     longest = max((len(row) for text in texts for row in text.split("\n")), default=0)
     rows, columns = grid_of(len(panels), 6 if one_each else 3 if longest > 8 else 4)
     if one_each:
-        return new_figure(1.9 * columns + 0.6, 1.75 * rows + 0.6 + below, rows, columns)
-    highest = max(line_height([wrapped(text, WRAP) for text in panel.labels]) for panel in panels)
+        return figures.new_figure(1.9 * columns + 0.6, 1.75 * rows + 0.6 + below, rows, columns)
+    highest = max(
+        line_height([figures.wrapped(text, WRAP) for text in panel.labels]) for panel in panels
+    )
     if len(panels) == 1:
-        return new_figure(WIDE, max(3.4, highest + 0.2) + 0.95 + below)
+        return figures.new_figure(figures.WIDE, max(3.4, highest + 0.2) + 0.95 + below)
     height, width = max(1.9 if longest <= 8 else 2.6, highest + 0.2), 2.56 + CHARACTER * longest
     size = width * columns + 0.6, (height + 0.35) * rows + 0.6 + below
-    return new_figure(*size, rows, columns)
+    return figures.new_figure(*size, rows, columns)
 
 
 def _draw_panel(
@@ -198,12 +192,16 @@ def _draw_panel(
 
     if panel.title:
         width = 24 if not panel.labels else 40
-        ax.set_title(wrapped(panel.title, width, 2), fontsize=FONT, parse_math=False)
+        ax.set_title(
+            figures.wrapped(panel.title, width, 2), fontsize=figures.FONT, parse_math=False
+        )
     gray = panel.context
     if not panel.labels and not len(gray):  # the other groups as context
         gray = [np.column_stack([line.x, line.mean]) for line in lines]
     if len(gray):
-        ax.add_collection(LineCollection(list(gray), colors=MUTED, linewidths=0.5), autolim=False)
+        ax.add_collection(
+            LineCollection(list(gray), colors=figures.MUTED, linewidths=0.5), autolim=False
+        )
     ends = []
     for place, (k, label) in enumerate(zip(panel.groups, panel.labels or ("",), strict=True)):
         line, position = lines[k], panel.styles[place] if panel.styles else order.get(label, 0)
@@ -211,7 +209,7 @@ def _draw_panel(
         known = np.flatnonzero(np.isfinite(line.mean))
         last = known[-1] if len(known) else 0
         ends.append(
-            End(wrapped(label, WRAP), float(line.x[last]), float(line.mean[last]), position)
+            End(figures.wrapped(label, WRAP), float(line.x[last]), float(line.mean[last]), position)
         )
     return ends
 
@@ -236,11 +234,11 @@ def _set_axes(
         ax.set_xlim(left, right if right > left else left + 1)
         ax.locator_params(axis="x", nbins=5)
     if alone or len(axes) == 1:
-        axes[0].set_xlabel(xlabel, fontsize=FONT + 1, parse_math=False)
-        axes[0].set_ylabel(ylabel, fontsize=FONT + 1, parse_math=False)
+        axes[0].set_xlabel(xlabel, fontsize=figures.FONT + 1, parse_math=False)
+        axes[0].set_ylabel(ylabel, fontsize=figures.FONT + 1, parse_math=False)
     else:
-        axes[0].figure.supxlabel(xlabel, fontsize=FONT + 1, parse_math=False)  # pyright: ignore[reportAttributeAccessIssue]
-        axes[0].figure.supylabel(ylabel, fontsize=FONT + 1, parse_math=False)  # pyright: ignore[reportAttributeAccessIssue]
+        axes[0].figure.supxlabel(xlabel, fontsize=figures.FONT + 1, parse_math=False)  # pyright: ignore[reportAttributeAccessIssue]
+        axes[0].figure.supylabel(ylabel, fontsize=figures.FONT + 1, parse_math=False)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 LABELED = 16
@@ -251,29 +249,6 @@ LOG_FROM = 30
 
 SCALES = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2)
 """Sizes of a figure that are tried until all labels have room."""
-
-
-@dataclass(frozen=True, eq=False)
-class Front:
-    """Points with costs and scores, (k,) each, and those on the Pareto front.
-
-    Parameters
-    ----------
-    costs, scores
-        Coordinates; points where one is not finite are left out.
-    names
-        Labels; points with an empty one have none.
-    members
-        Numbers of the points on the front, from :func:`front_of`.
-    spans
-        (2, k) lower and upper ends of intervals of the scores, NaN for none; None: no intervals.
-    """
-
-    costs: np.ndarray
-    scores: np.ndarray
-    names: Sequence[str]
-    members: np.ndarray
-    spans: np.ndarray | None = None
 
 
 def front_of(costs: np.ndarray, scores: np.ndarray, low_is_good: bool) -> np.ndarray:
@@ -338,17 +313,31 @@ def note_on_labels(labels: Sequence[str], known: np.ndarray) -> str:
     return f"\n({without} of {int(known.sum())} points not labeled)" if without else ""
 
 
-def draw_front(front: Front, ax: Any, labels: tuple[str, str]) -> "Figure":
+def draw_front(
+    costs: np.ndarray,
+    scores: np.ndarray,
+    names: Sequence[str],
+    members: np.ndarray,
+    ax: Any,
+    labels: tuple[str, str],
+    spans: np.ndarray | None = None,
+) -> "Figure":
     """Draw points, the front as a step line, and labels that overlap nothing; return the figure.
 
     Parameters
     ----------
-    front
-        The points.
+    costs, scores
+        Coordinates (k,) of the points; those where one is not finite are left out.
+    names
+        Their labels; points with an empty one have none.
+    members
+        Numbers of the points on the front, from :func:`front_of`.
     ax
         The axes to draw on; None: a new figure, as large as the labels need.
     labels
         Labels of the horizontal and of the vertical axis.
+    spans
+        (2, k) lower and upper ends of intervals of the scores, NaN for none; None: no intervals.
 
     Raises
     ------
@@ -357,51 +346,54 @@ def draw_front(front: Front, ax: Any, labels: tuple[str, str]) -> "Figure":
     ValueError
         If it has no room for all labels.
     """
-    count = sum(map(bool, front.names))
+    known = np.isfinite(costs) & np.isfinite(scores)
+    points, on_front = np.stack([costs, scores], axis=1), members[known[members]]
+    order = [*on_front.tolist(), *np.setdiff1d(np.flatnonzero(known), on_front).tolist()]
+    texts = [names[k] for k in order]
+    count = sum(map(bool, names))
     for scale in (1.0,) if ax is not None else SCALES:
-        own = own_axes(ax, WIDE * scale, max(3.8, 0.13 * count + 1) * scale)
-        set_font(own)
-        if _draw(own, front, labels):
-            return figure_of(own)
+        own = figures.new_axes(ax, figures.WIDE * scale, max(3.8, 0.13 * count + 1) * scale)
+        figures.set_font(own)
+        lines = _draw_points(own, points, known, on_front, labels, spans)
+        if not order or label_points(own, points[order], texts, lines):
+            return figures.figure_of(own)
     raise ValueError(
         f"`ax` must have room for {count} labels, got Axes that are too small; leave it out, or "
         "draw fewer points"
     )
 
 
-def _draw(ax: "Axes", front: Front, labels: tuple[str, str]) -> bool:
-    """Draw points, front and labels; return whether all labels had room."""
+def _draw_points(
+    ax: "Axes",
+    points: np.ndarray,
+    known: np.ndarray,
+    members: np.ndarray,
+    labels: tuple[str, str],
+    spans: np.ndarray | None,
+) -> list[np.ndarray]:
+    """Draw points, front and intervals; return the lines, which labels avoid."""
     from matplotlib.collections import LineCollection
 
-    costs, scores, members = front.costs, front.scores, front.members
-    known = np.flatnonzero(np.isfinite(costs) & np.isfinite(scores))
-    members = members[np.isin(members, known)]
-    ax.step(costs[members], scores[members], where="post", color=MUTED, linewidth=1, zorder=1)
-    corners = np.repeat(np.stack([costs, scores], axis=1)[members], 2, axis=0)
+    ax.step(*points[members].T, where="post", color=figures.MUTED, linewidth=1, zorder=1)
+    corners = np.repeat(points[members], 2, axis=0)
     lines = [np.stack([corners[1:, 0], corners[:-1, 1]], axis=1)]
-    if front.spans is not None:
-        ends = front.spans[:, known]
-        bars = [
-            np.stack([[x, x], span], axis=1) for x, span in zip(costs[known], ends.T, strict=True)
-        ]
-        bars = [bar for bar in bars if np.isfinite(bar).all()]
+    if spans is not None:
+        bars = np.stack(np.broadcast_arrays(points[:, 0], spans), axis=-1).swapaxes(0, 1)[known]
+        bars = list(bars[np.isfinite(bars).all((1, 2))])
         lines += bars
-        ax.add_collection(LineCollection(bars, colors=MUTED, linewidths=0.8, zorder=1))
+        ax.add_collection(LineCollection(bars, colors=figures.MUTED, linewidths=0.8, zorder=1))
         ax.autoscale_view()
-    for k in known.tolist():
-        fill = COLORS[0] if k in members else "white"
-        ax.plot(costs[k], scores[k], "o", mfc=fill, mec=COLORS[0], markersize=5)
-    positive = costs[known][costs[known] > 0]
-    if len(positive) == len(known) and len(known) and positive.max() > LOG_FROM * positive.min():
+    for k in np.flatnonzero(known):
+        fill = figures.COLORS[0] if k in members else "white"
+        ax.plot(*points[k], "o", mfc=fill, mec=figures.COLORS[0], markersize=5)
+    costs = points[known, 0]
+    if len(costs) and costs.min() > 0 and costs.max() > LOG_FROM * costs.min():
         ax.set_xscale("log")
     ax.margins(0.12, 0.08)
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # lines to labels must not change them
-    ax.set_xlabel(labels[0], fontsize=FONT + 1, parse_math=False)
-    ax.set_ylabel(labels[1], fontsize=FONT + 1, parse_math=False)
-    order: list[int] = [*members.tolist(), *(k for k in known.tolist() if k not in members)]
-    points = [(float(costs[k]), float(scores[k])) for k in order]
-    names = [front.names[k] for k in order]
-    return not points or label_points(ax, points, names, lines) is not None
+    ax.set_xlabel(labels[0], fontsize=figures.FONT + 1, parse_math=False)
+    ax.set_ylabel(labels[1], fontsize=figures.FONT + 1, parse_math=False)
+    return lines
 
 
 GRID = 101
@@ -478,20 +470,17 @@ def draw_violins(
     ValueError
         If `ax` is given for more than 24 groups.
     """
-    names = [wrapped(name, 30, 2) for name in names]
+    names = [figures.wrapped(name, 30, 2) for name in names]
     columns = -(-len(scores) // ROWS_LIMIT)
     rows = -(-len(scores) // columns)
     if ax is None:
-        width = WIDE if columns == 1 else 4.6 * columns
-        axes = new_figure(width, height_of(rows, xlabel), 1, columns, sharey=False)
+        width, height = figures.WIDE if columns == 1 else 4.6 * columns, 0.36 * rows + 1.0
+        height += LINE * xlabel.count("\n")
+        axes = figures.new_figure(width, height, 1, columns, sharey=False)
     else:
-        axes = [new_axes(ax)]
-        if columns > 1:
-            raise ValueError(
-                f"`ax` must be None for more than {ROWS_LIMIT} groups, which are drawn in columns, "
-                f"got Axes for {len(scores)} groups"
-            )
-        set_font(axes[0])
+        several = f"more than {ROWS_LIMIT} groups, which are drawn in columns"
+        why = f"{several}, got Axes for {len(scores)} groups"
+        axes = _only(ax, why if columns > 1 else "")
     for column, own in enumerate(axes):
         part = range(column * rows, min(len(scores), (column + 1) * rows))
         for y, k in enumerate(part):
@@ -499,13 +488,8 @@ def draw_violins(
         own.set_yticks(range(len(part)), [names[k] for k in part], parse_math=False)
         own.set_ylim(rows - 0.5, -0.5)
     note = "(line: median; point: worst tenth)"
-    axes[-1].set_xlabel(f"{xlabel}\n{note}", fontsize=FONT + 1, parse_math=False)
-    return figure_of(axes[0])
-
-
-def height_of(rows: int, xlabel: str) -> float:
-    """Return the height of a figure in inches with some violins in a column."""
-    return 0.36 * rows + 1.0 + LINE * xlabel.count("\n")
+    axes[-1].set_xlabel(f"{xlabel}\n{note}", fontsize=figures.FONT + 1, parse_math=False)
+    return figures.figure_of(axes[0])
 
 
 def _draw_violin(ax: "Axes", values: np.ndarray, y: int, color: str, low_is_good: bool) -> None:

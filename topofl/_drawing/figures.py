@@ -123,10 +123,13 @@ def text_color(color: str) -> str:
     >>> text_color("#332288"), text_color("#88CCEE")
     ('#332288', '#517a8e')
     """
-    channels = np.array([int(color[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    from matplotlib.colors import to_hex, to_rgb
+
+    channels = np.array(to_rgb(color))
     while 1.05 / (luminance(channels) + 0.05) < 4.5:
         channels *= 0.95
-    return "#" + "".join(f"{round(255 * value):02x}" for value in channels.tolist())
+    red, green, blue = channels.tolist()
+    return to_hex((red, green, blue))
 
 
 def luminance(channels: np.ndarray) -> float:

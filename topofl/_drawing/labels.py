@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,23 +35,6 @@ HALO = 2.0
 """Width of the white edge that separates a label from lines below it, in points."""
 
 
-def label_text(ax: "Axes", label: str, color: str = "black") -> "Text":
-    """Return the text of a label, with a white edge, which the caller moves to its place."""
-    from matplotlib.patheffects import withStroke
-
-    how = {"fontsize": FONT, "va": "center", "ha": "center", "parse_math": False}
-    text = ax.text(0, 0, label, color=color, **how)
-    text.set_in_layout(False)
-    text.set_path_effects([withStroke(linewidth=HALO, foreground="white")])
-    return text
-
-
-def move_to(ax: "Axes", text: "Text", place: Box) -> None:
-    """Move a centered text into a rectangle."""
-    center = (place[0] + place[2]) / 2, (place[1] + place[3]) / 2
-    text.set_position(tuple(ax.transData.inverted().transform(center)))
-
-
 def sampled(ax: "Axes", lines: Sequence[np.ndarray], point: float) -> np.ndarray:
     """Return points along lines, (k, 2) in pixels.
 
@@ -75,7 +58,7 @@ def sampled(ax: "Axes", lines: Sequence[np.ndarray], point: float) -> np.ndarray
 
 
 def free_place(
-    at: tuple[float, float],
+    at: Sequence[float],
     text: "Text",
     taken: Sequence[Box],
     lines: np.ndarray,
@@ -149,23 +132,12 @@ NEAR = 14.0
 
 
 class End(NamedTuple):
-    """The last point of a line, its label, and the position of its style.
-
-    Examples
-    --------
-    >>> End("ring", 30.0, 0.8, 0).color
-    '#332288'
-    """
+    """The last point of a line, its label, and the position of its style."""
 
     label: str
     x: float
     y: float
     position: int
-
-    @property
-    def color(self) -> str:
-        """The color of the line."""
-        return style(self.position)["color"]
 
 
 def line_height(labels: Sequence[str]) -> float:
@@ -202,30 +174,18 @@ def spread(wanted: np.ndarray, heights: np.ndarray, low: float, high: float) -> 
     >>> spread(np.array([5.0, 5.0, 9.0]), np.array([2.0, 2.0, 2.0]), 0.0, 10.0).tolist()
     [4.0, 6.0, 9.0]
     """
+    from scipy.optimize import isotonic_regression
+
     order = np.argsort(wanted, kind="stable")
-    blocks: list[list[float]] = []  # sum of (wanted - offset), labels, height
-    for k in order:
-        blocks.append([float(wanted[k] - heights[k] / 2), 1, float(heights[k])])
-        while len(blocks) > 1 and _bottom(blocks[-2], low, high) + blocks[-2][2] > _bottom(
-            blocks[-1], low, high
-        ):
-            above = blocks.pop()
-            blocks[-1][0] += above[0] - above[1] * blocks[-1][2]
-            blocks[-1][1] += above[1]
-            blocks[-1][2] += above[2]
-    centers, position = np.empty(len(wanted)), 0
-    for block in blocks:
-        bottom = _bottom(block, low, high)
-        for k in order[position : position + int(block[1])]:
-            centers[k] = bottom + heights[k] / 2
-            bottom += heights[k]
-        position += int(block[1])
+    below = np.cumsum(heights[order]) - heights[order] / 2  # of all labels below each center
+    bottoms = isotonic_regression(wanted[order] - below).x
+    centers = np.empty(len(wanted))
+    centers[order] = np.clip(bottoms, low, high - heights.sum()) + below
     return centers
 
 
-def _bottom(block: list[float], low: float, high: float) -> float:
-    """Return where a block of labels begins."""
-    return min(max(block[0] / block[1], low), high - block[2])
+Labeled = tuple[End, "Text"]
+"""The end of a line, and the text of its label."""
 
 
 def label_lines(axes: "Sequence[Axes]", ends: Sequence[Sequence[End]]) -> None:
@@ -247,51 +207,51 @@ def label_lines(axes: "Sequence[Axes]", ends: Sequence[Sequence[End]]) -> None:
     ValueError
         If the axes of the caller are too small for the labels.
     """
-    ends = [[end for end in row if np.isfinite(end.y)] for row in ends]
-    if not any(ends):
+    rows = [
+        [(end, _text(ax, *end)) for end in row if np.isfinite(end.y)]
+        for ax, row in zip(axes, ends, strict=False)
+    ]
+    if not any(rows):
         return
     figure = axes[0].figure
-    texts = [_texts(ax, row) for ax, row in zip(axes, ends, strict=False)]
     figure.draw_without_rendering()  # pyright: ignore[reportAttributeAccessIssue]
     point = figure.dpi / 72
     left, last = axes[0].get_xlim()
-    early = [[end.x < last - EARLY * (last - left) for end in row] for row in ends]
-    gap = KEY if any(map(any, early)) else END
-    per_point = _make_room(axes, texts, point, gap)
-    panels = list(zip(axes, ends, texts, early, strict=False))
+    limit = last - EARLY * (last - left)
+    is_any_early = any(end.x < limit for row in rows for end, _ in row)
+    width = max(text.get_window_extent().width for row in rows for _, text in row)
+    per_point = _make_room(axes, width + ((KEY if is_any_early else END) + GAP) * point, point)
+    start, key = last + END * per_point, last + KEY * per_point
+    early = [[one for one in row if one[0].x < limit] for row in rows]
+    late = [[one for one in row if not one[0].x < limit] for row in rows]
     placed = [
-        _at_own_ends(*panel, last + END * per_point, point) if any(panel[-1]) else True
-        for panel in panels
+        _at_own_ends(*panel, start, point) if panel[1] else True
+        for panel in zip(axes, early, late, strict=False)
     ]
-    for ax, row, own, is_early in panels:
-        if all(placed):
-            late = [k for k, stopped in enumerate(is_early) if not stopped]
-            start = last + END * per_point
-            _column(ax, [row[k] for k in late], [own[k] for k in late], start, point)
-            _join_ends(ax, [row[k] for k in late], [own[k] for k in late], start)
-        else:
-            _column(ax, row, own, last + KEY * per_point, point)
-            _add_pieces(ax, row, own, last + per_point * np.array([8.0, KEY - 3]))
+    for ax, row in zip(axes, late if all(placed) else rows, strict=False):
+        _column(ax, row, start if all(placed) else key, point)
+        for end, text in row:
+            y, how = text.get_position()[1], style(end.position)
+            if all(placed):  # joined to the end of its line
+                places = [end.x, end.x + 0.9 * (start - end.x)], [end.y, y]
+                ax.plot(*places, color=how["color"], linewidth=0.6, alpha=0.6)
+            else:  # with a short piece of its line
+                piece = last + per_point * np.array([8.0, KEY - 3])
+                ax.plot(piece, [y, y], linewidth=1.5, **how)
 
 
-def _texts(ax: "Axes", ends: Sequence[End]) -> "list[Text]":
-    """Return the texts of labels, of which the layout knows nothing: room for them is made."""
-    how = {"fontsize": FONT, "va": "center", "parse_math": False}
-    texts = []
-    for end in ends:
-        texts.append(ax.text(end.x, end.y, end.label, color=text_color(end.color), **how))
-        texts[-1].set_in_layout(False)
-    return texts
+def _text(ax: "Axes", label: str, x: float, y: float, position: int | None) -> "Text":
+    """Return the text of a label, of which the layout knows nothing: room for it is made."""
+    color = "black" if position is None else text_color(style(position)["color"])
+    text = ax.text(x, y, label, fontsize=FONT, va="center", parse_math=False, color=color)
+    text.set_in_layout(False)
+    return text
 
 
-def _make_room(
-    axes: "Sequence[Axes]", texts: "Sequence[Sequence[Text]]", point: float, gap: float
-) -> float:
-    """Lengthen the horizontal axis for labels; return the width of a point in data."""
+def _make_room(axes: "Sequence[Axes]", used: float, point: float) -> float:
+    """Lengthen the horizontal axis by pixels for labels; return the width of a point in data."""
     left, right = axes[0].get_xlim()
-    width = max(text.get_window_extent().width for row in texts for text in row)
     room = axes[0].get_window_extent().width
-    used = width + (gap + GAP) * point
     if used > 0.7 * room:
         raise ValueError(
             f"`ax` must be at least {used / 0.7 / point / 72:.1f} inches wide for its labels, got "
@@ -306,85 +266,72 @@ def _make_room(
     return point * per_pixel
 
 
-def _column(
-    ax: "Axes", ends: Sequence[End], texts: "Sequence[Text]", start: float, point: float
-) -> None:
+def _column(ax: "Axes", labeled: Sequence[Labeled], start: float, point: float) -> None:
     """Move labels to a column, each as near to the height of its line as the others allow."""
+    if not labeled:
+        return
     box = ax.get_window_extent()
-    heights = np.array([text.get_window_extent().height for text in texts]) + GAP * point
+    heights = np.array([text.get_window_extent().height for _, text in labeled]) + GAP * point
     if heights.sum() > box.height:
         raise ValueError(
             f"`ax` must be at least {heights.sum() / point / 72:.1f} inches high for its labels, "
             f"got {box.height / point / 72:.1f}; leave it out"
         )
-    wanted = ax.transData.transform([(end.x, end.y) for end in ends] or np.zeros((0, 2)))[:, 1]
-    to_data = ax.transData.inverted()
-    for text, center in zip(texts, spread(wanted, heights, box.y0, box.y1), strict=True):
+    points = [(end.x, end.y) for end, _ in labeled]
+    wanted, to_data = ax.transData.transform(points)[:, 1], ax.transData.inverted()
+    centers = spread(wanted, heights, box.y0, box.y1)
+    for (_, text), center in zip(labeled, centers, strict=True):
         text.set_position((start, float(to_data.transform((0, center))[1])))
         text.set_horizontalalignment("left")
 
 
-def _join_ends(ax: "Axes", ends: Sequence[End], texts: "Sequence[Text]", start: float) -> None:
-    """Draw lines from the ends of curves to their labels in a column."""
-    for end, text in zip(ends, texts, strict=True):
-        places = [end.x, end.x + 0.9 * (start - end.x)], [end.y, text.get_position()[1]]
-        ax.plot(*places, color=end.color, linewidth=0.6, alpha=0.6)
-
-
-def _add_pieces(
-    ax: "Axes", ends: Sequence[End], texts: "Sequence[Text]", places: np.ndarray
-) -> None:
-    """Draw a short piece of each line next to its label in a column."""
-    for end, text in zip(ends, texts, strict=True):
-        ax.plot(places, [text.get_position()[1]] * 2, linewidth=1.5, **style(end.position))
-
-
 def _at_own_ends(
-    ax: "Axes",
-    ends: Sequence[End],
-    texts: "Sequence[Text]",
-    is_early: Sequence[bool],
-    start: float,
-    point: float,
+    ax: "Axes", early: Sequence[Labeled], late: Sequence[Labeled], start: float, point: float
 ) -> bool:
     """Move the labels of lines that end early to these ends; return whether all had room there.
 
     They cover no line, and none of the labels of the other lines in their column.
     """
-    late = [k for k, stopped in enumerate(is_early) if not stopped]
-    _column(ax, [ends[k] for k in late], [texts[k] for k in late], start, point)
-    taken: list[Box] = [texts[k].get_window_extent().extents for k in late]
+    _column(ax, late, start, point)
+    taken: list[Box] = [text.get_window_extent().extents for _, text in late]
     lines = sampled(ax, [line.get_xydata() for line in ax.lines], point)  # pyright: ignore[reportArgumentType]
-    for k in sorted(set(range(len(ends))) - set(late), key=lambda k: -ends[k].x):
-        x, y = ax.transData.transform((ends[k].x, ends[k].y)).tolist()
-        found = free_place((x, y), texts[k], taken, lines, point, farthest=OWN)
+    for end, text in sorted(early, key=lambda one: -one[0].x):
+        at = ax.transData.transform((end.x, end.y)).tolist()
+        found = free_place(at, text, taken, lines, point, farthest=OWN)
         if found is None or found[1] > 0:
             return False
         taken.append(found[0])
-        texts[k].set_horizontalalignment("center")
-        move_to(ax, texts[k], found[0])
+        text.set_horizontalalignment("center")
+        _move_to(ax, text, found[0])
     return True
 
 
+def _move_to(ax: "Axes", text: "Text", place: Box) -> None:
+    """Move a centered text into a rectangle."""
+    center = (place[0] + place[2]) / 2, (place[1] + place[3]) / 2
+    text.set_position(tuple(ax.transData.inverted().transform(center)))
+
+
 def label_points(
-    ax: "Axes",
-    points: Sequence[tuple[float, float]],
-    labels: Sequence[str],
-    lines: Sequence[np.ndarray] = (),
-) -> "list[Text] | None":
-    """Write a label near each point, over no other label and no point; None if there is no room.
+    ax: "Axes", points: Any, labels: Sequence[str], lines: Sequence[np.ndarray] = ()
+) -> bool:
+    """Write a label near each point, over no other label and no point; return whether all fit.
+
+    If not, none is written.
 
     Parameters
     ----------
     ax
         Axes with final limits.
     points
-        Coordinates of the points; earlier ones have the first choice of places.
+        (k, 2) coordinates of the points; earlier ones have the first choice of places.
     labels
         Their labels; empty ones are not written.
     lines
         (m, 2) corners of lines that labels avoid if there is room elsewhere.
     """
+    from matplotlib.patheffects import withStroke
+
     ax.figure.draw_without_rendering()  # pyright: ignore[reportAttributeAccessIssue]
     point = ax.figure.dpi / 72
     places, size = ax.transData.transform(points), 3.5 * point
@@ -394,28 +341,20 @@ def label_points(
     for k, (label, place) in enumerate(zip(labels, places.tolist(), strict=True)):
         if not label:
             continue
-        texts.append(label_text(ax, label))
+        texts.append(text := _text(ax, label, 0, 0, None))
+        text.set_horizontalalignment("center")
+        text.set_path_effects([withStroke(linewidth=HALO, foreground="white")])
         others = np.delete(places, k, axis=0)
-        found = free_place(place, texts[-1], taken, avoided, point, others=others)
+        found = free_place(place, text, taken, avoided, point, others=others)
         if found is None:
-            for text in texts:
-                text.remove()
-            return None
+            for written in texts:
+                written.remove()
+            return False
         taken.append(found[0])
-        move_to(ax, texts[-1], found[0])
-        if (line := _join(ax, place, found[0], point)) is not None:
+        _move_to(ax, text, found[0])
+        nearest = np.clip(place, found[0][:2], found[0][2:])
+        if math.dist(place, nearest) > NEAR * point:
+            line = ax.transData.inverted().transform([place, nearest])
+            ax.plot(*line.T, color=MUTED, linewidth=0.6, zorder=1)
             avoided = np.concatenate([avoided, sampled(ax, [line], point)])
-    return texts
-
-
-def _join(ax: "Axes", start: Sequence[float], label: Box, point: float) -> np.ndarray | None:
-    """Draw a line from a point to a label that is not next to it, and return its ends."""
-    nearest = (
-        min(max(start[0], label[0]), label[2]),
-        min(max(start[1], label[1]), label[3]),
-    )
-    if math.dist(start, nearest) <= NEAR * point:
-        return None
-    ends = ax.transData.inverted().transform([start, nearest])
-    ax.plot(*ends.T, color=MUTED, linewidth=0.6, zorder=1)
-    return ends
+    return True

@@ -1,6 +1,5 @@
 """Node layouts that show the structure of a graph, which is recognized from its edges."""
 
-from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -56,9 +55,8 @@ def is_circulant(support: sparse.csr_array) -> bool:
     degrees = degrees_of(support)
     if (degrees != degrees[0]).any():
         return False
-    offsets = np.sort(
-        (support.indices - np.repeat(np.arange(n), degrees)).reshape(n, -1) % n, axis=1
-    )
+    steps = support.indices - np.repeat(np.arange(n), degrees)
+    offsets = np.sort(steps.reshape(n, -1) % n, axis=1)
     return bool((offsets == offsets[0]).all())
 
 
@@ -75,14 +73,12 @@ def _path_graph(support: sparse.csr_array) -> np.ndarray | None:
     degrees = degrees_of(support)
     if support.nnz != 2 * (n - 1) or degrees.max() > 2:
         return None
-    order = breadth_first_order(
-        support, int(degrees.argmin()), directed=False, return_predecessors=False
-    )
+    end = int(degrees.argmin())
+    order = breadth_first_order(support, end, directed=False, return_predecessors=False)
     columns = n if n <= 8 else int(np.ceil(np.sqrt(n)))
     row, place = np.divmod(np.arange(n), columns)
-    return arranged_by(
-        order, np.stack([np.where(row % 2, columns - 1 - place, place), -row], axis=1).astype(float)
-    )
+    across = np.where(row % 2, columns - 1 - place, place)
+    return arranged_by(order, np.stack([across, -row], axis=1).astype(float))
 
 
 def _lattice(support: sparse.csr_array) -> np.ndarray | None:
@@ -90,10 +86,9 @@ def _lattice(support: sparse.csr_array) -> np.ndarray | None:
     n = support.shape[0]
     edges = edges_of(support)
     for columns in support.indices[: support.indptr[1]].tolist():
-        shapes = (
-            [_lattice_edges(n, columns, wrap) for wrap in (False, True)] if n % columns == 0 else []
-        )
-        if any(np.array_equal(edges, shape) for shape in shapes):
+        if n % columns == 0 and any(
+            np.array_equal(edges, _lattice_edges(n, columns, wrap)) for wrap in (False, True)
+        ):
             row, column = np.divmod(np.arange(n), columns)
             return np.stack([column, -row], axis=1).astype(float)
     return None
@@ -101,12 +96,9 @@ def _lattice(support: sparse.csr_array) -> np.ndarray | None:
 
 def _lattice_edges(n: int, columns: int, wrap: bool) -> np.ndarray:
     places = np.arange(n).reshape(-1, columns)
-    pairs = []
-    for axis in (0, 1):
-        ahead = np.roll(places, -1, axis=axis)
-        keep = slice(None) if wrap else slice(-1)
-        cut = (keep, slice(None)) if axis == 0 else (slice(None), keep)
-        pairs.append(np.stack([places[cut].ravel(), ahead[cut].ravel()], axis=1))
+    places = np.pad(places, (0, 1), mode="wrap") if wrap else places
+    across, down = (places[:, :-1], places[:, 1:]), (places[:-1], places[1:])
+    pairs = [np.stack([one.ravel(), other.ravel()], axis=1) for one, other in (across, down)]
     both = np.sort(np.concatenate(pairs), axis=1)
     return np.unique(both[both[:, 0] != both[:, 1]], axis=0)
 
@@ -129,9 +121,8 @@ def _hypercube(support: sparse.csr_array) -> np.ndarray | None:
 
 
 def _hops_from(support: sparse.csr_array, root: int) -> np.ndarray:
-    return np.asarray(dijkstra(support, directed=False, unweighted=True, indices=root)).astype(
-        np.int64
-    )
+    hops = dijkstra(support, directed=False, unweighted=True, indices=root)
+    return np.asarray(hops).astype(np.int64)
 
 
 def _tree_layout(support: sparse.csr_array) -> np.ndarray | None:
@@ -169,9 +160,8 @@ def _two_columns(support: sparse.csr_array, density: float) -> np.ndarray | None
     n = support.shape[0]
     edges = edges_of(support)
     right = _hops_from(support, 0) % 2 == 1
-    if (right[edges[:, 0]] == right[edges[:, 1]]).any() or len(edges) < density * right.sum() * (
-        ~right
-    ).sum():
+    most = right.sum() * (~right).sum()
+    if (right[edges[:, 0]] == right[edges[:, 1]]).any() or len(edges) < density * most:
         return None
     height = np.zeros(n)
     # Placing each node near the mean of its neighbors reduces crossings.
@@ -255,19 +245,17 @@ def _place_parts(
     from scipy.optimize import linear_sum_assignment
 
     pulls = _pulls(centers, whole, edges)
-    centers = centers.copy()
-    radii = radii.copy()
-    for members in _nodes_by_label(whole):
+    centers, radii = centers.copy(), radii.copy()
+    ends = np.cumsum(np.bincount(whole))[:-1]
+    for members in np.split(np.argsort(whole, kind="stable"), ends):
         names, child = np.unique(part[members], return_inverse=True)
         if len(names) == 1:
             continue
-        wishes = np.stack(
-            [np.bincount(child, weights=pulls[members, axis]) for axis in (0, 1)], axis=1
-        )
-        slots = _flat_topped_circle(len(names))
-        chosen = (
-            linear_sum_assignment(-wishes @ slots.T)[1] if wishes.any() else np.arange(len(names))
-        )
+        pull = [np.bincount(child, weights=pulls[members, axis]) for axis in (0, 1)]
+        wishes, slots = np.stack(pull, axis=1), _flat_topped_circle(len(names))
+        chosen = np.arange(len(names))
+        if wishes.any():
+            chosen = linear_sum_assignment(-wishes @ slots.T)[1]
         share = np.sin(np.pi / len(names))
         inner = radii[members[0]] * share / (1 + share)
         centers[members] += (radii[members[0]] - inner) * slots[chosen][child]
@@ -283,11 +271,6 @@ def _pulls(centers: np.ndarray, whole: np.ndarray, edges: np.ndarray) -> np.ndar
         away = centers[there] - centers[here]
         np.add.at(pulls, here, away / np.linalg.norm(away, axis=1, keepdims=True))
     return pulls
-
-
-def _nodes_by_label(label: np.ndarray) -> list[np.ndarray]:
-    """Return the indices of the nodes with each label."""
-    return np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
 
 
 def _flat_topped_circle(n: int) -> np.ndarray:
@@ -370,7 +353,7 @@ COMPONENTS_LIMIT = 100
 """Graphs with more components than this are laid out on one circle."""
 
 
-def layout(topology: Graph) -> np.ndarray:
+def layout(topology: Graph, union: sparse.csr_array | None = None) -> np.ndarray:
     """Return (n, 2) positions in [-1, 1]^2 that show the structure of a graph.
 
     Each group is a small circle on a large one, nested if groups are connected in levels
@@ -378,57 +361,41 @@ def layout(topology: Graph) -> np.ndarray:
     hypercubes and dense bipartite graphs in their usual forms; components side by side. Other
     graphs have a spring layout, or above 500 nodes a spectral layout. The result depends on edges
     and groups only, not on directions or weights.
+
+    For a graph that changes over rounds, `topology` is that of the first one and `union` the
+    adjacency matrix of all; without a known structure, nodes are on a circle, since spring layouts
+    would differ from round to round.
     """
-    support = _undirected_support(topology.adjacency)
-    if _has_cliques(support, topology.group_of):
-        return normalized(grouped_layout(support, topology.groups))
-    return normalized(_layout_without_groups(support))
-
-
-def structured_layout(adjacency: sparse.csr_array, first: Graph) -> np.ndarray:
-    """Return positions that show the groups of a graph or a known structure, else a circle.
-
-    This layout is for graphs that change over rounds, whose spring layouts would differ.
-    """
-    support = _undirected_support(adjacency)
-    if _has_cliques(support, first.group_of):
-        return normalized(grouped_layout(support, first.groups))
-    return normalized(next(_structured_layouts(support), circle(support.shape[0])))
-
-
-def _has_cliques(support: sparse.csr_array, group_of: np.ndarray) -> bool:
-    """Return whether any edge is inside a group; the parts of a bipartite graph have none."""
-    sources, targets = group_of[np.stack(support.nonzero())]
-    return bool(((sources == targets) & (sources >= 0)).any())
-
-
-def _undirected_support(adjacency: sparse.csr_array) -> sparse.csr_array:
-    """Return the symmetric 0/1 adjacency matrix of a graph."""
+    adjacency = topology.adjacency if union is None else union
     support = sparse.csr_array(((adjacency + adjacency.T) != 0).astype(float))
     support.sort_indices()
-    return support
+    sources, targets = topology.group_of[np.stack(support.nonzero())]
+    if ((sources == targets) & (sources >= 0)).any():  # the parts of a bipartite graph have none
+        return normalized(grouped_layout(support, topology.groups))
+    if union is None:
+        return normalized(_layout_without_groups(support))
+    structured = _structured_layout(support)
+    return normalized(circle(support.shape[0]) if structured is None else structured)
 
 
 def _layout_without_groups(support: sparse.csr_array) -> np.ndarray:
     """Return positions of a graph without groups."""
-    for positions in _structured_layouts(support):
-        return positions
+    if (structured := _structured_layout(support)) is not None:
+        return structured
     n_components, component = connected_components(support, directed=False)
     if n_components > 1:
         return _side_by_side(support, n_components, component)
     return spring_layout(support) if support.shape[0] <= SPRING_LIMIT else spectral_layout(support)
 
 
-def _structured_layouts(support: sparse.csr_array) -> Iterator[np.ndarray]:
-    """Yield the layout of each known structure that the graph has, simplest first."""
+def _structured_layout(support: sparse.csr_array) -> np.ndarray | None:
+    """Return the layout of the simplest known structure that the graph has; None if it has none."""
     if is_circulant(support):
-        yield circle(support.shape[0])
+        return circle(support.shape[0])
     if connected_components(support, directed=False)[0] > 1:
-        return
-    for arrange in LAYOUTS_OF_CONNECTED:
-        positions = arrange(support)
-        if positions is not None:
-            yield positions
+        return None
+    found = (arrange(support) for arrange in LAYOUTS_OF_CONNECTED)
+    return next((positions for positions in found if positions is not None), None)
 
 
 def _side_by_side(
@@ -439,20 +406,15 @@ def _side_by_side(
         return arranged_by(np.argsort(component, kind="stable"), circle(len(component)))
     sizes = np.bincount(component)
     widths = 2 * np.sqrt(sizes) + 1.0
-    row_width = np.sqrt((widths**2).sum())
+    row_width, row_height = np.sqrt((widths**2).sum()), widths.max()
     positions = np.zeros((len(component), 2))
-    x = 0.0
-    y = 0.0
-    row_height = widths.max()
+    x = y = 0.0
     for k in np.argsort(-sizes, kind="stable"):
         if x > 0 and x + widths[k] > 1.1 * row_width:
-            x = 0.0
-            y -= row_height
-            row_height = widths[k]
+            x, y, row_height = 0.0, y - row_height, widths[k]
         members = np.flatnonzero(component == k)
         own = normalized(_layout_without_groups(support[members][:, members]))
-        positions[members] = (
-            np.array([x + widths[k] / 2, y - widths[k] / 2]) + np.sqrt(sizes[k]) * own
-        )
+        center = np.array([x + widths[k] / 2, y - widths[k] / 2])
+        positions[members] = center + np.sqrt(sizes[k]) * own
         x += widths[k]
     return positions

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._drawing.figures import PALETTE, PLAIN
-from topofl._drawing.layout import Graph, layout, structured_layout
+from topofl._drawing.layout import Graph, layout
 from topofl._support.check import check_finite, check_int, check_unmasked
 
 ARROWS_LIMIT = 400
@@ -55,25 +55,22 @@ def compose(topology: Graph, positions: Any = None) -> Picture:
     ValueError
         If `positions` have another shape or are not finite.
     """
-    places = layout(topology) if positions is None else _checked_positions(positions, topology.n)
-    u, v = topology.edge_index
-    edges = (
-        np.stack([u, v], axis=1) if topology.is_directed else np.stack([u[u < v], v[u < v]], axis=1)
-    )
+    if positions is None:
+        places = layout(topology)
+    else:
+        places = checked_table("positions", positions, topology.n, 2)
+    edges = np.stack(topology.edge_index, axis=1)
+    if not topology.is_directed:
+        edges = edges[edges[:, 0] < edges[:, 1]]
     radius = _node_radius(places)
     curves = _edge_curves(topology, places, edges, radius)
     label = topology.group_of
     between = label[edges[:, 0]] != label[edges[:, 1]]
     between = np.zeros_like(between) if between.all() else between  # nothing to distinguish
-    arrows = topology.is_directed and len(edges) <= ARROWS_LIMIT
-    return Picture(
-        places,
-        radius,
-        edges,
-        curves,
-        between,
-        _arrowheads(curves, radius) if arrows else np.zeros((0, 3, 2)),
-    )
+    heads = np.zeros((0, 3, 2))
+    if topology.is_directed and len(edges) <= ARROWS_LIMIT:
+        heads = _arrowheads(curves, radius)
+    return Picture(places, radius, edges, curves, between, heads)
 
 
 def first_rounds(
@@ -95,33 +92,32 @@ def first_rounds(
     count = usual if rounds is None else check_int("rounds", rounds, minimum=1)
     graphs = [sequence.at(t) for t in range(count)]
     if positions is not None:
-        return graphs, _checked_positions(positions, sequence.n)
+        return graphs, checked_table("positions", positions, sequence.n, 2)
     more = [sequence.at(t) for t in range(count, min(sequence.period or 16, 16))]
-    union = sparse.csr_array(
-        sum((graph.adjacency for graph in (graphs + more)[1:]), start=graphs[0].adjacency)
-    )
-    return graphs, structured_layout(union, graphs[0])
+    first, *others = (graph.adjacency for graph in graphs + more)
+    return graphs, layout(graphs[0], sparse.csr_array(sum(others, start=first)))
 
 
 def group_fills(topology: Graph) -> list[str]:
     """Return one color per node: that of its group, else gray; blue if there are no groups."""
     if not topology.groups:
         return [PLAIN] * topology.n
-    colors = PALETTE[
-        : len(PALETTE) - 1 - (len(topology.groups) % (len(PALETTE) - 1) == 1)
-    ]  # the last group is next to the first
+    most = len(PALETTE) - 1
+    colors = PALETTE[: most - (len(topology.groups) % most == 1)]  # the last is next to the first
     return ["#7F7F7F" if k < 0 else colors[k % len(colors)] for k in topology.group_of.tolist()]
 
 
-def _checked_positions(positions: Any, n: int) -> np.ndarray:
-    check_unmasked("positions", positions)
+def checked_table(name: str, values: Any, n: int, width: int | str) -> np.ndarray:
+    """Return finite numbers with a row per node, or raise; a `width` in words may be any."""
+    check_unmasked(name, values)
     try:
-        places = np.asarray(positions, dtype=float)
+        table = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"`positions` must be an (n, 2) array of numbers: {error}") from error
-    if places.shape != (n, 2):
-        raise ValueError(f"`positions` must have shape (n, 2) with n={n}, got {places.shape}")
-    return check_finite("positions", places)
+        raise TypeError(f"`{name}` must be an (n, {width}) array of numbers: {error}") from error
+    columns = table.shape[1] if table.ndim == 2 else 0
+    if columns == 0 or len(table) != n or (isinstance(width, int) and columns != width):
+        raise ValueError(f"`{name}` must have shape (n, {width}) with n={n}, got {table.shape}")
+    return check_finite(name, table)
 
 
 def _node_radius(positions: np.ndarray) -> float:
@@ -154,14 +150,10 @@ def _edge_curves(
     if not bow.any():
         return np.stack([start, start + along], axis=1)
     t = np.linspace(0, 1, 17)
-    sideways = (
-        np.stack([-along[:, 1], along[:, 0]], axis=1)
-        * (bow / np.where(length > 0, length, 1.0))[:, None]
-    )
-    profile = 1 - np.abs(2 * t[None, :] - 1) ** power[:, None]
-    return (
-        start[:, None] + along[:, None] * t[None, :, None] + sideways[:, None] * profile[:, :, None]
-    )
+    left = np.stack([-along[:, 1], along[:, 0]], axis=1)
+    sideways = left * (bow / np.where(length > 0, length, 1.0))[:, None]
+    profile = (1 - np.abs(2 * t - 1) ** power[:, None])[:, :, None]
+    return start[:, None] + along[:, None] * t[:, None] + sideways[:, None] * profile
 
 
 def _detours(
@@ -182,17 +174,15 @@ def _detours(
     rows = np.arange(len(edges))
     inside = (t > 0) & (t < 1)
     inside[rows, edges[:, 0]] = inside[rows, edges[:, 1]] = False
-    need = np.where(inside, np.maximum(1.05 * radius - np.abs(left), 0), 0)
-    need = np.where(
-        need > 0, (1.8 * radius - np.abs(left)) / (1 - np.abs(2 * t - 1) ** 4 + 1e-9), 0
-    )
+    off = np.abs(left)
+    detour = (1.8 * radius - off) / (1 - np.abs(2 * t - 1) ** 4 + 1e-9)
+    need = np.where(inside & (off < 1.05 * radius), detour, 0)
     worst = need.argmax(axis=1)
     side = -np.sign(np.round(left[rows, worst], 9))
     middle = start + along / 2 - (positions.min(axis=0) + positions.max(axis=0)) / 2
     outward = np.where(middle[:, 1] * along[:, 0] - middle[:, 0] * along[:, 1] < -1e-9, -1.0, 1.0)
-    return np.where(side == 0, outward, side) * np.minimum(
-        need[rows, worst], 0.3 * length[:, 0]
-    ), need[rows, worst] > 0
+    need = need[rows, worst]
+    return np.where(side == 0, outward, side) * np.minimum(need, 0.3 * length[:, 0]), need > 0
 
 
 def _arrowheads(curves: np.ndarray, radius: float) -> np.ndarray:
@@ -290,10 +280,7 @@ def _path_data(lines: np.ndarray) -> str:
 
     Straight lines are reduced to their end points.
     """
-    straight = (
-        np.abs(lines[:, lines.shape[1] // 2] - (lines[:, 0] + lines[:, -1]) / 2).max(axis=1) < 0.05
-    )
-    kept = [
-        line[:: len(line) - 1] if flat else line for line, flat in zip(lines, straight, strict=True)
-    ]
+    middles = (lines[:, 0] + lines[:, -1]) / 2
+    straight = np.abs(lines[:, lines.shape[1] // 2] - middles).max(axis=1) < 0.05
+    kept = [line[[0, -1]] if flat else line for line, flat in zip(lines, straight, strict=True)]
     return "".join("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in line.tolist()) for line in kept)

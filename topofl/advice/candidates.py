@@ -1,9 +1,9 @@
 """Candidates: calls of the generators whose graphs may meet a communication budget, by family."""
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from inspect import signature
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -19,24 +19,21 @@ class Call:
     Parameters
     ----------
     function
-        The generator.
+        The generator; if its first parameter is ``label_counts``, that gets the nodes' data.
     arguments
-        Positional arguments: numbers, lists, or a Call that makes the base graph.
+        Other positional arguments: numbers, lists, or a Call that makes the base graph.
     options
         Keyword arguments.
-    of_clients
-        Whether the nodes' data are the first argument.
     """
 
     function: Callable[..., Topology | TopologySequence]
     arguments: tuple[Any, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    of_clients: bool = False
 
     @property
     def code(self) -> str:
         """The line of Python, in which ``clients`` stands for the nodes' data."""
-        words = ["clients"] if self.of_clients else []
+        words = ["clients"] if takes_labels(self.function) else []
         words += [
             value.code if isinstance(value, Call) else _argument(key, value)
             for key, value in self._given().items()
@@ -62,14 +59,19 @@ class Call:
 
     def _given(self) -> dict[str, Any]:
         """Return all arguments by name, without the nodes' data."""
-        names = list(inspect.signature(self.function).parameters)[int(self.of_clients) :]
+        names = [name for name in signature(self.function).parameters if name != "label_counts"]
         return {**dict(zip(names, self.arguments, strict=False)), **self.options}
 
     def build(self, clients: Any) -> Topology | TopologySequence:
         """Return the graph for these clients; raise as the generator."""
-        given = [clients] if self.of_clients else []
+        given = [clients] if takes_labels(self.function) else []
         given += [v.build(clients) if isinstance(v, Call) else v for v in self.arguments]
         return self.function(*given, **self.options)
+
+
+def takes_labels(function: Callable[..., Any]) -> bool:
+    """Return whether a generator is called with the labels of the nodes' data."""
+    return "label_counts" in signature(function).parameters
 
 
 def _argument(key: str, value: Any) -> str:
@@ -85,8 +87,7 @@ def _word(value: Any) -> str:
 BYTES_PER_NUMBER = 4
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(NamedTuple):
     """A limit per round.
 
     Parameters
@@ -103,14 +104,6 @@ class Budget:
     messages: int
     text: str
 
-    def admits(self, degree: int, messages: int) -> bool:
-        """Return whether a graph is within the budget in its busiest round."""
-        return degree <= self.degree and messages <= self.messages
-
-    def usual_degree(self, n: int) -> int:
-        """Return the number of messages per node if all nodes send the same number."""
-        return min(self.degree, self.messages // n, n - 1)
-
 
 def check_budget(
     n: int,
@@ -124,20 +117,20 @@ def check_budget(
 ) -> Budget:
     """Return the one budget that is given, or raise if it is out of range or none fits it."""
     given = {"max_degree": max_degree, "max_messages": max_messages, "max_bytes": max_bytes}
-    names = [name for name, value in given.items() if value is not None]
-    if len(names) != 1:
+    given = {name: value for name, value in given.items() if value is not None}
+    if len(given) != 1:
         raise ValueError(
             "exactly one of `max_degree`, `max_messages` and `max_bytes` must be given, got "
-            + (" and ".join(names) or "none; for example max_degree=6")
+            + (" and ".join(given) or "none; for example max_degree=6")
         )
-    name = names[0]
-    limit = check_int(name, given[name], minimum=1)
-    per_message = bytes_of_model(model) if name == "max_bytes" else 1
-    _check_limit(name, limit, n, per_message, directed=directed, static=static)
+    ((name, value),) = given.items()
+    limit = check_int(name, value, minimum=1)
+    size = bytes_of_model(model) if name == "max_bytes" else 1
+    _check_limit(name, limit, n, size, directed=directed, static=static)
     text = f"{name}={limit}"
     if name == "max_degree":
         return Budget(min(limit, n - 1), n * (n - 1), text)
-    return Budget(n - 1, min(limit // per_message, n * (n - 1)), text)
+    return Budget(n - 1, min(limit // size, n * (n - 1)), text)
 
 
 def bytes_of_model(model: nn.Module | None) -> int:
@@ -152,34 +145,29 @@ def bytes_of_model(model: nn.Module | None) -> int:
 
 def _check_limit(name: str, limit: int, n: int, size: int, *, directed: bool, static: bool) -> None:
     """Raise if no graph meets a limit; `size` is the bytes of a message, or 1."""
-    smallest = _smallest(name, n, size, directed=directed, static=static)
-    if limit >= smallest:
+
+    def smallest(directed: bool, static: bool) -> tuple[int, str, str]:
+        degree, messages, count, kind = _least(n, directed, static)
+        return degree if name == "max_degree" else messages * size, count, kind
+
+    least, count, kind = smallest(directed, static)
+    if limit >= least:
         return
-    if not static:
-        count, kind = "2", "a time-varying graph"
-    elif directed:
-        count, kind = "n", "a strongly connected directed static graph"
-    else:
-        count, kind = "2(n-1)", "a connected undirected static graph"
-    least = str(smallest)
+    wanted = str(least)
     if name == "max_messages" and static:
-        least = f"{count}={smallest}"
+        wanted = f"{count}={least}"
     elif name == "max_bytes":
-        least = f"{count} messages of {size:,} bytes = {smallest}"
+        wanted = f"{count} messages of {size:,} bytes = {least}"
     others = {"directed=True": (True, True), "static=False": (directed, False)}
-    fewer = [
-        option
-        for option, (may_direct, stays) in others.items()
-        if _smallest(name, n, size, directed=may_direct, static=stays) < smallest
-    ]
+    fewer = [option for option, other in others.items() if smallest(*other)[0] < least]
     remedy = f"; {' or '.join(fewer)} needs less" if fewer else ""
     raise ValueError(
-        f"`{name}` must be at least {least} for {kind} of {n} nodes, got {shown(limit)}{remedy}"
+        f"`{name}` must be at least {wanted} for {kind} of {n} nodes, got {shown(limit)}{remedy}"
     )
 
 
-def _smallest(name: str, n: int, size: int, *, directed: bool, static: bool) -> int:
-    """Return the least limit that a graph meets which averages over all nodes.
+def _least(n: int, directed: bool, static: bool) -> tuple[int, int, str, str]:
+    """Return the least degree and messages of a graph that averages over all nodes, in words, too.
 
     A connected undirected graph has at least n - 1 edges, each with two messages, and if n > 2 some
     node has two neighbors. A strongly connected directed graph has at least one edge into each
@@ -187,12 +175,10 @@ def _smallest(name: str, n: int, size: int, *, directed: bool, static: bool) -> 
     doubly stochastic weights, a round in which a single message is sent does not exist.
     """
     if not static:
-        degree, messages = 1, 2
-    elif directed:
-        degree, messages = 1, n
-    else:
-        degree, messages = min(2, n - 1), 2 * (n - 1)
-    return degree if name == "max_degree" else messages * size
+        return 1, 2, "2", "a time-varying graph"
+    if directed:
+        return 1, n, "n", "a strongly connected directed static graph"
+    return min(2, n - 1), 2 * (n - 1), "2(n-1)", "a connected undirected static graph"
 
 
 DESIGN_LIMIT = 1_000
@@ -208,7 +194,7 @@ def candidates(
     n: int, budget: Budget, *, directed: bool, static: bool, seed: int
 ) -> Iterator[Call]:
     """Yield calls of all families; a few of the graphs exceed the budget or do not exist."""
-    degree = budget.usual_degree(n)
+    degree = min(budget.degree, budget.messages // n, n - 1)  # if all nodes send the same number
     yield from _classic(n, degree)
     yield from _random(n, degree, seed)
     yield from _for_labels(n, degree, budget, seed)
@@ -219,15 +205,14 @@ def candidates(
         if budget.messages < 2 * (n // 2):
             yield from _few_links_per_round(n)
     if directed and not static:
-        yield from _changing_directed(n, degree, seed)
+        yield _call(topologies.one_peer_exponential, n)
+        yield _call(topologies.od_equidyn, n, seed=seed)
+        if degree >= 2:
+            yield _call(topologies.p_peer_exponential, n, degree)
 
 
-def _plain(function: Callable[..., Graph], *arguments: Any, **options: Any) -> Call:
+def _call(function: Callable[..., Graph], *arguments: Any, **options: Any) -> Call:
     return Call(function, arguments, options)
-
-
-def _of_labels(function: Callable[..., Graph], *arguments: Any, **options: Any) -> Call:
-    return Call(function, arguments, options, of_clients=True)
 
 
 def _classic(n: int, degree: int) -> Iterator[Call]:
@@ -242,9 +227,9 @@ def _classic(n: int, degree: int) -> Iterator[Call]:
         topologies.hypercube,
         topologies.exponential,
     ):
-        yield _plain(function, n)
+        yield _call(function, n)
     for offsets in _offsets(n, degree // 2, most=n // 2):
-        yield _plain(topologies.circulant, n, offsets)
+        yield _call(topologies.circulant, n, offsets)
 
 
 def _offsets(n: int, count: int, most: int) -> list[list[int]]:
@@ -259,12 +244,12 @@ def _offsets(n: int, count: int, most: int) -> list[list[int]]:
 def _random(n: int, degree: int, seed: int) -> Iterator[Call]:
     regular = _regular_degree(n, degree)
     if regular >= 2:
-        yield _plain(topologies.random_regular, n, regular, seed=seed)
+        yield _call(topologies.random_regular, n, regular, seed=seed)
     if degree >= 2:
         even = degree - degree % 2
-        yield _plain(topologies.small_world, n, even, 0.1, seed=seed)
-        yield _plain(topologies.barabasi_albert, n, degree // 2, seed=seed)
-        yield _plain(topologies.u_equistatic, n, degree // 2, seed=seed)
+        yield _call(topologies.small_world, n, even, 0.1, seed=seed)
+        yield _call(topologies.barabasi_albert, n, degree // 2, seed=seed)
+        yield _call(topologies.u_equistatic, n, degree // 2, seed=seed)
 
 
 def _regular_degree(n: int, degree: int) -> int:
@@ -273,49 +258,49 @@ def _regular_degree(n: int, degree: int) -> int:
 
 
 def _for_labels(n: int, degree: int, budget: Budget, seed: int) -> Iterator[Call]:
-    yield _of_labels(topologies.dissimilar_ring, seed=seed)
+    yield _call(topologies.dissimilar_ring, seed=seed)
     for size in range(max(degree - 1, 2), min(degree + 1, n) + 1):
         for inter in ("ring", "fractal", "small_world", "fully_connected"):
-            yield _of_labels(topologies.dcliques, clique_size=size, inter=inter, seed=seed)
+            yield _call(topologies.dcliques, clique_size=size, inter=inter, seed=seed)
     regular = _regular_degree(n, degree)
     if 2 <= regular < n - 1:
-        yield _of_labels(topologies.neighborhood_swap, regular, seed=seed)
+        yield _call(topologies.neighborhood_swap, regular, seed=seed)
     if n > DESIGN_LIMIT:
         return
     edges = min(budget.messages // 2, n * budget.degree // 2)
     if 2 * edges == n * regular and regular >= 2:
-        yield _of_labels(topologies.designed, degree=regular, seed=seed)
+        yield _call(topologies.designed, degree=regular, seed=seed)
     elif n - 1 <= edges < n * (n - 1) // 2:
-        yield _of_labels(topologies.designed, edges=edges, seed=seed)
+        yield _call(topologies.designed, edges=edges, seed=seed)
 
 
 def _directed(n: int, degree: int, seed: int) -> Iterator[Call]:
     for offsets in _offsets(n, degree, most=n - 1):
-        yield _plain(topologies.circulant, n, offsets, directed=True)
-    yield _plain(topologies.exponential, n, directed=True)
+        yield _call(topologies.circulant, n, offsets, directed=True)
+    yield _call(topologies.exponential, n, directed=True)
     if degree >= 2:
-        yield _plain(topologies.kautz, n, degree)
+        yield _call(topologies.kautz, n, degree)
     if degree:
-        yield _plain(topologies.d_equistatic, n, degree, seed=seed)
-        yield _of_labels(topologies.stl_fw, degree)
-        yield _of_labels(topologies.designed_directed, degree)
+        yield _call(topologies.d_equistatic, n, degree, seed=seed)
+        yield _call(topologies.stl_fw, degree)
+        yield _call(topologies.designed_directed, degree)
 
 
 def _changing(n: int, degree: int, seed: int) -> Iterator[Call]:
-    yield _plain(topologies.one_peer_exponential, n, directed=False)
-    yield _plain(topologies.random_matching, n, seed=seed)
-    yield _plain(topologies.ou_equidyn, n, seed=seed)
-    yield _plain(topologies.matchings, _plain(topologies.torus, n))
+    yield _call(topologies.one_peer_exponential, n, directed=False)
+    yield _call(topologies.random_matching, n, seed=seed)
+    yield _call(topologies.ou_equidyn, n, seed=seed)
+    yield _call(topologies.matchings, _call(topologies.torus, n))
     for links in (3, 4, 6):
         if n <= MATCHINGS_LIMIT and links < n and n * links % 2 == 0:
-            base = _of_labels(topologies.designed, degree=links, seed=seed)
-            yield _plain(topologies.matchings, base)
+            base = _call(topologies.designed, degree=links, seed=seed)
+            yield _call(topologies.matchings, base)
     for k in sorted({1, max(degree, 1)}):
-        yield _plain(topologies.base_graph, n, k)
-        yield _plain(topologies.hyper_hypercube, n, k)
+        yield _call(topologies.base_graph, n, k)
+        yield _call(topologies.hyper_hypercube, n, k)
     regular = _regular_degree(n, degree)
     if regular >= 2:
-        yield _plain(topologies.random_regular_sequence, n, regular, seed=seed)
+        yield _call(topologies.random_regular_sequence, n, regular, seed=seed)
 
 
 def _few_links_per_round(n: int) -> Iterator[Call]:
@@ -324,15 +309,8 @@ def _few_links_per_round(n: int) -> Iterator[Call]:
     The matchings of the star have one link per round, the least; those of trees have more.
     """
     for base in (topologies.star, topologies.tree, topologies.path, topologies.ring):
-        yield _plain(topologies.matchings, _plain(base, n))
+        yield _call(topologies.matchings, _call(base, n))
     branches = 3
     while branches < n - 1:
-        yield _plain(topologies.matchings, _plain(topologies.tree, n, branches))
+        yield _call(topologies.matchings, _call(topologies.tree, n, branches))
         branches *= 2
-
-
-def _changing_directed(n: int, degree: int, seed: int) -> Iterator[Call]:
-    yield _plain(topologies.one_peer_exponential, n)
-    yield _plain(topologies.od_equidyn, n, seed=seed)
-    if degree >= 2:
-        yield _plain(topologies.p_peer_exponential, n, degree)

@@ -26,137 +26,104 @@ ROUNDING = 1e-12
 """Deviations up to this are rounding; they are in units of squared label shares, at most 2."""
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """A monotone curve from predicted deviation to relative rounds, with an interval.
+@cache
+def calibration() -> dict[str, Any]:
+    """Return the calibration that is part of the package.
+
+    It has the default ``noise_ratio`` of minibatch variance to squared heterogeneity of gradients;
+    the share of held-out residuals within the intervals, ``level``; ``curves``; and the settings to
+    which these are ``fitted_to``: ranges of ``n``, ``spread`` (label heterogeneity without
+    communication), ``lr`` and ``batch_size``, and lists of ``data``, ``partitions``, ``methods``
+    and ``models``.
+
+    A curve is monotone, from ``deviation`` to the ``ratio`` of rounds to those of the complete
+    graph, with the ends of an interval, ``low`` and ``high``. It is for a number of ``hops``, and
+    for the default ratio of noise (``noise`` is ``"default"``) or that of gradients
+    (``"measured"``).
+    """
+    file = resources.files("topofl.advice").joinpath("calibration.json")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def known_hops() -> list[int]:
+    """Return the numbers of hops with a curve."""
+    return sorted({curve["hops"] for curve in calibration()["curves"]})
+
+
+def curve_of(noise: str, hops: int) -> dict[str, Any] | None:
+    """Return the curve of a kind of noise and a number of hops; None if there is none."""
+    curves = calibration()["curves"]
+    return next((one for one in curves if (one["noise"], one["hops"]) == (noise, hops)), None)
+
+
+def rounds_on(curve: Mapping[str, Any], deviation: float) -> Spread:
+    """Return the relative rounds and their interval; flat beyond the curve.
+
+    Only the complete graph has a deviation of 0, up to rounding: its rounds are exactly 1.
+    """
+    if deviation <= ROUNDING:
+        return Spread(1.0, 1.0, 1.0)
+    at, x = np.log(max(deviation, curve["deviation"][0])), np.log(curve["deviation"])
+    found = (np.interp(at, x, np.log(curve[key])) for key in ("ratio", "low", "high"))
+    return Spread(*(float(np.exp(value)) for value in found))
+
+
+def warnings_of(
+    *,
+    n: int,
+    spread: float,
+    lr: float | None,
+    batch_size: int | None,
+    dataset: str | None,
+    n_tensors: int | None = None,
+) -> list[str]:
+    """Return a sentence for everything in which a setting is outside of the fit.
 
     Parameters
     ----------
-    noise
-        ``"default"`` if the deviation was computed with the default ratio of noise to
-        heterogeneity, ``"measured"`` if with that of gradients.
-    hops
-        Hops of the deviation.
-    deviation
-        (m,) increasing.
-    ratio, low, high
-        (m,) rounds over those of the complete graph, not decreasing.
+    n, spread
+        Number of nodes, and their label heterogeneity without communication.
+    lr, batch_size
+        Learning rate and examples per minibatch; None if they are not given.
+    dataset
+        Name of the dataset; None for label counts.
+    n_tensors
+        Number of parameter tensors; None without a model.
     """
-
-    noise: str
-    hops: int
-    deviation: np.ndarray
-    ratio: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-    def predict(self, deviation: float) -> tuple[float, float, float]:
-        """Return the relative rounds and the ends of their interval; flat beyond the curve.
-
-        Only the complete graph has a deviation of 0, up to rounding: its rounds are exactly 1.
-        """
-        if deviation <= ROUNDING:
-            return 1.0, 1.0, 1.0
-        at = np.log(max(deviation, self.deviation[0]))
-        x = np.log(self.deviation)
-        found = (np.interp(at, x, np.log(y)) for y in (self.ratio, self.low, self.high))
-        ratio, low, high = (float(np.exp(value)) for value in found)
-        return ratio, low, high
-
-
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """Curves by kind of noise and hops, and the settings to which they are fitted.
-
-    Parameters
-    ----------
-    noise_ratio
-        Default ratio of minibatch variance to squared heterogeneity of gradients.
-    level
-        Share of held-out residuals within the intervals, whose ends are set so that it holds.
-    curves
-        One per kind of noise and number of hops.
-    fitted_to
-        Ranges of ``n``, ``spread`` (label heterogeneity without communication), ``lr`` and
-        ``batch_size``, and lists of ``data``, ``partitions``, ``methods`` and ``models``.
-    """
-
-    noise_ratio: float
-    level: float
-    curves: tuple[Curve, ...]
-    fitted_to: Mapping[str, Any]
-
-    @property
-    def hops(self) -> tuple[int, ...]:
-        """Numbers of hops with a curve."""
-        return tuple(sorted({curve.hops for curve in self.curves}))
-
-    def curve(self, noise: str, hops: int) -> Curve | None:
-        """Return the curve of a kind of noise and a number of hops; None if there is none."""
-        for curve in self.curves:
-            if (curve.noise, curve.hops) == (noise, hops):
-                return curve
-        return None
-
-    def warnings(
-        self,
-        *,
-        n: int,
-        spread: float,
-        lr: float | None,
-        batch_size: int | None,
-        dataset: str | None,
-        n_tensors: int | None = None,
-    ) -> list[str]:
-        """Return a sentence for everything in which a setting is outside of the fit.
-
-        Parameters
-        ----------
-        n, spread
-            Number of nodes, and their label heterogeneity without communication.
-        lr, batch_size
-            Learning rate and examples per minibatch; None if they are not given.
-        dataset
-            Name of the dataset; None for label counts.
-        n_tensors
-            Number of parameter tensors; None without a model.
-        """
-        known = self.fitted_to
-        numbers = {
-            "number of nodes": (n, known["n"]),
-            "label heterogeneity of the nodes": (spread, known["spread"]),
-            "learning rate": (lr, known["lr"]),
-            "batch size": (batch_size, known["batch_size"]),
-        }
-        found = [
-            f"{_FITTED} a {what} of {_range(limits)} only, "
-            + ("here it is not given" if value is None else f"here it is {value:g}")
-            for what, (value, limits) in numbers.items()
-            if value is None or not _is_within(value, *limits)
-        ]
-        if dataset is not None and dataset.lower() not in map(str.lower, known["data"]):
-            names = " and ".join(known["data"])
-            found.append(f"{_FITTED} {names} only, here the data are {dataset.lower()}")
-        if n_tensors is not None and n_tensors > 2:
-            found.append(
-                f"{_FITTED} {' and '.join(known['models'])} only, the model has {n_tensors} "
-                "parameter tensors"
-            )
-        return found
-
-    def describe(self) -> str:
-        """Return the settings to which the curves are fitted, as words without a verb."""
-        known = self.fitted_to
-        return (
-            f"{known['runs']:,} runs of {', '.join(known['methods'])} on "
-            f"{', '.join(known['data'])} ({', '.join(known['models'])}; "
-            f"{_range(known['n'])} nodes; learning rates {_range(known['lr'])}; "
-            f"minibatches of {_range(known['batch_size'])}; "
-            f"partitions {', '.join(known['partitions'])})"
+    known, fitted = calibration()["fitted_to"], "the predicted rounds are fitted to"
+    numbers = {
+        "number of nodes": (n, known["n"]),
+        "label heterogeneity of the nodes": (spread, known["spread"]),
+        "learning rate": (lr, known["lr"]),
+        "batch size": (batch_size, known["batch_size"]),
+    }
+    found = [
+        f"{fitted} a {what} of {_range(limits)} only, "
+        + ("here it is not given" if value is None else f"here it is {value:g}")
+        for what, (value, limits) in numbers.items()
+        if value is None or not _is_within(value, *limits)
+    ]
+    if dataset is not None and dataset.lower() not in map(str.lower, known["data"]):
+        names = " and ".join(known["data"])
+        found.append(f"{fitted} {names} only, here the data are {dataset.lower()}")
+    if n_tensors is not None and n_tensors > 2:
+        found.append(
+            f"{fitted} {' and '.join(known['models'])} only, the model has {n_tensors} parameter "
+            "tensors"
         )
+    return found
 
 
-_FITTED = "the predicted rounds are fitted to"
+def fitted_to() -> str:
+    """Return the settings to which the curves are fitted, as words without a verb."""
+    known = calibration()["fitted_to"]
+    return (
+        f"{known['runs']:,} runs of {', '.join(known['methods'])} on "
+        f"{', '.join(known['data'])} ({', '.join(known['models'])}; "
+        f"{_range(known['n'])} nodes; learning rates {_range(known['lr'])}; "
+        f"minibatches of {_range(known['batch_size'])}; "
+        f"partitions {', '.join(known['partitions'])})"
+    )
 
 
 def _range(limits: list[float]) -> str:
@@ -169,22 +136,6 @@ def _is_within(value: float, low: float, high: float) -> bool:
     return low * (1 - 1e-6) <= value <= high * (1 + 1e-6)
 
 
-@cache
-def stored() -> Calibration:
-    """Return the calibration that is part of the package."""
-    file = resources.files("topofl.advice").joinpath("calibration.json")
-    found = json.loads(file.read_text(encoding="utf-8"))
-    curves = tuple(
-        Curve(
-            curve["noise"],
-            curve["hops"],
-            *(np.array(curve[key]) for key in ("deviation", "ratio", "low", "high")),
-        )
-        for curve in found["curves"]
-    )
-    return Calibration(found["noise_ratio"], found["level"], curves, found["fitted_to"])
-
-
 CURVATURE = 0.1
 """Curvature of the loss that turns a learning rate into a horizon, 1 / (2 lr CURVATURE) hops;
 chosen so that a rate of 0.5 gives 10 hops."""
@@ -193,39 +144,6 @@ EXAMINED = 60
 """Rounds of sequences without a period that are examined, or twice the hops if those are more."""
 
 Graph = Topology | TopologySequence
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Messages of a graph: of the busiest rounds for limits, on average for tables.
-
-    Parameters
-    ----------
-    degree
-        Most messages that a node sends, or receives, in a round.
-    most
-        Messages of the round with the most.
-    messages, busiest
-        Messages per round, and those of the node that sends and receives the most in a round.
-    averages
-        Whether the weights of every round are doubly stochastic and the rounds connect all nodes.
-    """
-
-    degree: int
-    most: int
-    messages: float
-    busiest: int
-    averages: bool
-
-
-def horizon(lr: float | None, rounds: int | None, calibrated: tuple[int, ...]) -> int:
-    """Return the number of hops that count: that of the learning rate, but no more than rounds."""
-    if lr is None:
-        hops = min(calibrated)
-    else:
-        wanted = 1 / (2 * lr * CURVATURE)
-        hops = min(calibrated, key=lambda known: abs(np.log(known / wanted)))
-    return hops if rounds is None else min(hops, rounds)
 
 
 def noise_of(
@@ -256,21 +174,18 @@ def accumulated(graph: Graph, counts: np.ndarray, hops: int) -> tuple[float, flo
     return heterogeneity, metrics.accumulated_noise(graph, hops, rounds=rounds)
 
 
-def traffic(graph: Graph, hops: int) -> Traffic:
-    """Return the messages of a graph over one period, or over the rounds that are examined."""
-    rounds = range(_examined(graph, hops))
-    matrices = [metropolis_or_uniform(graph.at(t)) for t in rounds]
-    messages = [matrix.n_messages for matrix in matrices]
-    both = [np.maximum(m.in_messages, m.out_messages).max() for m in matrices]
-    busiest = [(m.in_messages + m.out_messages).max() for m in matrices]
-    averages = all(m.is_doubly_stochastic for m in matrices) and _connects(matrices)
-    return Traffic(
-        int(max(both)), max(messages), float(np.mean(messages)), int(max(busiest)), averages
-    )
+def matrices_of(graph: Graph, hops: int) -> list[MixingMatrix]:
+    """Return the default weights of one period of a graph, or of the rounds that are examined."""
+    return [metropolis_or_uniform(graph.at(t)) for t in range(_examined(graph, hops))]
 
 
-def _connects(matrices: list[MixingMatrix]) -> bool:
-    """Return whether the rounds together connect all nodes; for these weights, both ways."""
+def average_all(matrices: list[MixingMatrix]) -> bool:
+    """Return whether all rounds are doubly stochastic, and together connect all nodes.
+
+    With such weights, nodes that are connected one way are connected both ways.
+    """
+    if not all(matrix.is_doubly_stochastic for matrix in matrices):
+        return False
     union = sum((sparse.csr_array(abs(m.weights)) for m in matrices[1:]), abs(matrices[0].weights))
     return connected_components(sparse.csr_array(union), directed=False)[0] == 1
 
@@ -293,15 +208,19 @@ def check_clients(clients: Any) -> np.ndarray:
 
 
 def check_horizon(hops: Any, lr: Any, rounds: Any) -> int:
-    """Return the hops that are given, or those of a learning rate and a number of rounds."""
+    """Return the hops that are given, or those of a learning rate, but no more than rounds."""
     rate = None if lr is None else check_positive("lr", lr)
     last = None if rounds is None else check_int("rounds", rounds, minimum=1)
-    if hops is None:
-        return horizon(rate, last, stored().hops)
-    found = check_hops(hops)
-    if isinstance(found, str):
-        raise ValueError("`hops` must be a number, got 'inf'; the predictions are for 10 or 20")
-    return found
+    if hops is not None:
+        found = check_hops(hops)
+        if isinstance(found, str):
+            raise ValueError("`hops` must be a number, got 'inf'; the predictions are for 10 or 20")
+        return found
+    found = min(known_hops())
+    if rate is not None:
+        wanted = 1 / (2 * rate * CURVATURE)
+        found = min(known_hops(), key=lambda known: abs(np.log(known / wanted)))
+    return found if last is None else min(found, last)
 
 
 @dataclass(frozen=True)
@@ -404,32 +323,30 @@ def predict_rounds(
     counts = check_clients(clients)
     k = check_horizon(hops, lr, None)
     batch = None if batch_size is None else check_int("batch_size", batch_size, minimum=1)
-    curve = stored().curve("default", k)
+    curve = curve_of("default", k)
     if curve is None:
-        known = " or ".join(map(str, stored().hops))
+        known = " or ".join(map(str, known_hops()))
         raise ValueError(f"`hops` must be {known}, for which rounds are predicted, got {k}")
     graph = graph_of("graph", graph)
     check_row_per_node(counts, graph.n, graph.name)
-    if not traffic(graph, k).averages:
+    if not average_all(matrices_of(graph, k)):
         raise TopologyError(
             f"rounds are predicted for doubly stochastic weights that connect all nodes, which the "
             f"default weights of {graph.name} do not"
         )
     heterogeneity, noise = accumulated(graph, counts, k)
-    deviation = heterogeneity + stored().noise_ratio * noise
+    deviation = heterogeneity + calibration()["noise_ratio"] * noise
     warnings = []
     if deviation > ROUNDING:
-        warnings = stored().warnings(
+        warnings = warnings_of(
             n=len(counts), spread=label_spread(counts), lr=lr, batch_size=batch,
             dataset=clients.dataset.name if isinstance(clients, Partition) else None,
         )  # fmt: skip
-        last = float(curve.deviation[-1])
+        last = curve["deviation"][-1]
         if deviation > last:
             warnings.append(
                 f"the deviation is {deviation:.3g}, above those of the fit, which end at {last:g}: "
                 "the predicted rounds are those of that end"
             )
-    rounds = Spread(*curve.predict(deviation))
-    return Prediction(
-        rounds, k, heterogeneity, noise, deviation, tuple(warnings), stored().describe()
-    )
+    rounds = rounds_on(curve, deviation)
+    return Prediction(rounds, k, heterogeneity, noise, deviation, tuple(warnings), fitted_to())

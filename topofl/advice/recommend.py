@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -11,28 +11,19 @@ import numpy as np
 from torch import nn
 
 from topofl import topologies
-from topofl._drawing import figure_of, new_axes
-from topofl._drawing.figures import MEASURED
+from topofl._drawing.figures import MEASURED, figure_of, new_axes
 from topofl._support.check import check_int, check_switch
 from topofl._support.notebook import paragraph, waited_for
 from topofl._support.table import NotApplicable, Spread, Table
+from topofl.advice import predict
 from topofl.advice.candidates import (
     DESIGN_LIMIT,
     Budget,
     Call,
+    Graph,
     bytes_of_model,
     candidates,
     check_budget,
-)
-from topofl.advice.predict import (
-    Curve,
-    Traffic,
-    accumulated,
-    check_clients,
-    check_horizon,
-    noise_of,
-    stored,
-    traffic,
 )
 from topofl.data import Partition
 from topofl.metrics.gradients import check_model
@@ -202,17 +193,17 @@ class Recommendation:
         """
         shown = self.candidates[:BARS]
         ax = new_axes(ax, 8, 1 + 0.28 * len(shown))
+        centers, ends, what = [one.deviation for one in shown], None, "deviation"
+        spreads = [spread for one in shown if (spread := _spread(one)) is not None]
+        if spreads:
+            centers, what = [one.mean for one in spreads], "rounds to target / complete graph"
+            both = np.array([[one.mean - one.low, one.high - one.mean] for one in spreads]).T
+            ends = np.maximum(both, 0)
         places = np.arange(len(shown))
-        spreads = [_spread(candidate) for candidate in shown]
-        known = [spread for spread in spreads if spread is not None]
-        centers = np.array([c.deviation for c in shown] if not known else [s.mean for s in known])
-        ends = np.array([[s.mean - s.low, s.high - s.mean] for s in known]).T if known else None
-        ends = None if ends is None else np.maximum(ends, 0)
-        ax.errorbar(centers, places, xerr=ends, fmt="o", color=MEASURED, capsize=3)
+        ax.errorbar(np.array(centers), places, xerr=ends, fmt="o", color=MEASURED, capsize=3)
         ax.set_yticks(places, [candidate.name for candidate in shown])
         ax.invert_yaxis()
         ax.set_xscale("log")
-        what = "rounds to target / complete graph" if known else "deviation"
         ax.set(xlabel=f"predicted {what}", title=self.budget)
         return figure_of(ax)
 
@@ -252,20 +243,13 @@ class Recommendation:
         ]
         rows = tuple(
             (
-                candidate.name,
-                _spread(candidate) or NotApplicable("not predicted; see the warnings"),
-                candidate.deviation,
-                candidate.heterogeneity,
-                candidate.noise,
-                candidate.degree,
-                candidate.messages,
-                NotApplicable("no model given")
-                if candidate.bytes is None
-                else candidate.bytes / 1e6,
-                candidate.busiest,
-                *((candidate.reason, candidate.code, candidate.spec) if explained else ()),
+                *(one.name, _spread(one) or NotApplicable("not predicted; see the warnings")),
+                *(one.deviation, one.heterogeneity, one.noise, one.degree, one.messages),
+                NotApplicable("no model given") if one.bytes is None else one.bytes / 1e6,
+                one.busiest,
+                *((one.reason, one.code, one.spec) if explained else ()),
             )
-            for candidate in self.candidates
+            for one in self.candidates
         )
         count = len(rows)
         title = f"{count} candidate{'s' * (count != 1)} within {self.budget}; costs per round"
@@ -279,67 +263,28 @@ def _spread(candidate: Candidate) -> Spread | None:
     return Spread(candidate.rounds, candidate.low, candidate.high)
 
 
-@dataclass(frozen=True, eq=False)
-class _Yardstick:
-    """What candidates are measured by.
-
-    Parameters
-    ----------
-    counts, spread
-        (n, classes) label counts, and their heterogeneity without communication.
-    hops
-        K.
-    noise_ratio
-        Weight of N_K against H_K; infinite if nodes differ by noise only.
-    ring
-        H_K and N_K of the ring.
-    curve
-        From deviations to rounds; None if rounds are not predicted.
-    """
-
-    counts: np.ndarray
-    spread: float
-    hops: int
-    noise_ratio: float
-    ring: tuple[float, float]
-    curve: Curve | None
-
-    def terms(self, heterogeneity: float, noise: float) -> tuple[float, float]:
-        """Return both terms of the deviation: H_K and c N_K, or 0 and N_K if c is infinite."""
-        if math.isinf(self.noise_ratio):
-            return 0.0, noise
-        return heterogeneity, self.noise_ratio * noise
-
-
-def _reason(heterogeneity: float, noise: float, yardstick: _Yardstick) -> str:
+def _reason(
+    terms: np.ndarray, left: np.ndarray, on_ring: np.ndarray, whole: np.ndarray, hops: int
+) -> str:
     """Return a sentence on the larger term: its mean per hop, relative to no communication.
 
     H_K / K is the mean over hops of the squared distance of label shares from the global
-    ones, N_K / K that of the variance of averaged noise.
+    ones, N_K / K that of the variance of averaged noise. Both arrays have the labels first.
     """
-    of_labels, of_noise = yardstick.terms(heterogeneity, noise)
-    if of_labels >= of_noise and yardstick.spread > 0:
-        what, whole = "label heterogeneity", yardstick.spread
-        larger, left, on_ring = of_labels, heterogeneity, yardstick.ring[0]
-    else:
-        what, whole = "gradient noise between nodes", 1 - 1 / len(yardstick.counts)
-        larger, left, on_ring = of_noise, noise, yardstick.ring[1]
-    share = larger / (of_labels + of_noise) if larger else 1.0
-    per_hop, ring_per_hop = (_percent(v / (yardstick.hops * whole)) for v in (left, on_ring))
-    same = abs(left - on_ring) <= 1e-9 * on_ring
+    k = 0 if terms[0] >= terms[1] and whole[0] > 0 else 1
+    what = ("label heterogeneity", "gradient noise between nodes")[k]
+    share = terms[k] / terms.sum() if terms[k] else 1.0
+    per_hop, ring_per_hop = (_percent(v / (hops * whole[k])) for v in (left[k], on_ring[k]))
+    same = abs(left[k] - on_ring[k]) <= 1e-9 * on_ring[k]
     against = "" if same else f", against {ring_per_hop} on the ring"
-    hops = f"{yardstick.hops} hop{'s' * (yardstick.hops != 1)}"
     return (
-        f"Over {hops}, {per_hop} of the {what} is left on average{against}; it accounts for "
-        f"{_percent(share)} of the predicted deviation."
+        f"Over {hops} hop{'s' * (hops != 1)}, {per_hop} of the {what} is left on average{against}; "
+        f"it accounts for {_percent(share)} of the predicted deviation."
     )
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
-
-
-Graph = Topology | TopologySequence
 
 
 def recommend(
@@ -439,7 +384,7 @@ def recommend(
     >>> ring.code, ring.degree
     ('topologies.ring(12)', 2)
     """
-    counts = check_clients(clients)
+    counts = predict.check_clients(clients)
     n = len(counts)
     if model is not None:
         check_model(model)
@@ -450,29 +395,26 @@ def recommend(
         "static": bool(check_switch("static", static, auto=False)),
     }
     budget = check_budget(n, max_degree, max_messages, max_bytes, model=model, **options)
-    horizon = check_horizon(hops, lr, rounds)
-    yardstick = _yardstick(clients, counts, horizon, model, batch, seed)
-    data = clients if isinstance(clients, Partition) else counts
+    k = predict.check_horizon(hops, lr, rounds)
+    spread = label_spread(counts)
+    measured = predict.noise_of(clients, spread, model, batch, seed)
+    ratio = predict.calibration()["noise_ratio"] if measured is None else measured
+    curve = predict.curve_of("default" if measured is None else "measured", k)
+    curve = None if math.isinf(ratio) else curve
     size = None if model is None else bytes_of_model(model)
-    found = [
-        _candidate(call, graph, sent, yardstick, size)
-        for call, graph, sent in _admitted(data, n, budget, horizon, seed, options)
-    ]
+    candidate = _measuring(counts, spread, k, ratio, curve, size)
+    data = clients if isinstance(clients, Partition) else counts
+    found = [candidate(*one) for one in _admitted(data, n, budget, k, seed, options)]
     found.sort(key=_place)
-    setting = {
-        "lr": lr,
-        "batch_size": batch,
-        "dataset": clients.dataset.name if isinstance(clients, Partition) else None,
-        "n_tensors": None if model is None else sum(p.requires_grad for p in model.parameters()),
-    }
-    return Recommendation(
-        candidates=tuple(found),
-        hops=horizon,
-        noise_ratio=yardstick.noise_ratio,
-        budget=budget.text,
-        warnings=tuple(_warnings(found, yardstick, setting)),
-        fitted_to=stored().describe(),
-    )
+    outside = predict.warnings_of(
+        n=n, spread=spread, lr=lr, batch_size=batch,
+        dataset=clients.dataset.name if isinstance(clients, Partition) else None,
+        n_tensors=None if model is None else sum(p.requires_grad for p in model.parameters()),
+    )  # fmt: skip
+    warnings = [*_warnings(found, k, ratio, curve, outside)]
+    if n > DESIGN_LIMIT:
+        warnings.append(f"designed graphs were left out above {DESIGN_LIMIT} nodes; see designed")
+    return Recommendation(tuple(found), k, ratio, budget.text, tuple(warnings), predict.fitted_to())
 
 
 def _place(candidate: Candidate) -> tuple[float, float, bool, str]:
@@ -484,52 +426,33 @@ def _place(candidate: Candidate) -> tuple[float, float, bool, str]:
     return round(candidate.deviation, 12), candidate.messages, changes, candidate.name
 
 
-def _yardstick(
-    clients: Any,
-    counts: np.ndarray,
-    hops: int,
-    model: nn.Module | None,
-    batch_size: int | None,
-    seed: int,
-) -> _Yardstick:
-    spread = label_spread(counts)
-    measured = noise_of(clients, spread, model, batch_size, seed)
-    ratio = stored().noise_ratio if measured is None else measured
-    curve = stored().curve("default" if measured is None else "measured", hops)
-    ring = accumulated(topologies.ring(len(counts)), counts, hops)
-    return _Yardstick(counts, spread, hops, ratio, ring, None if np.isinf(ratio) else curve)
-
-
 def _warnings(
-    found: list[Candidate], yardstick: _Yardstick, setting: dict[str, Any]
+    found: list[Candidate], hops: int, ratio: float, curve: Any, outside: list[str]
 ) -> Iterator[str]:
-    """Yield why rounds are not predicted or may be wrong, and which graphs were left out."""
-    n, curve = len(yardstick.counts), yardstick.curve
-    if np.isinf(yardstick.noise_ratio):
+    """Yield why rounds are not predicted or may be wrong."""
+    if math.isinf(ratio):
         yield (
             "the gradients of the nodes at `model` differ no more than their noise: candidates are "
-            f"ranked by N_{yardstick.hops} alone, and rounds are not predicted"
+            f"ranked by N_{hops} alone, and rounds are not predicted"
         )
     elif curve is None:
-        known = " or ".join(map(str, stored().hops))
-        yield f"rounds are predicted for {known} hops only, here they are {yardstick.hops}"
+        known = " or ".join(map(str, predict.known_hops()))
+        yield f"rounds are predicted for {known} hops only, here they are {hops}"
     else:
-        yield from stored().warnings(n=n, spread=yardstick.spread, **setting)
-        last = float(curve.deviation[-1])
+        yield from outside
+        last = curve["deviation"][-1]
         beyond = sum(candidate.deviation > last for candidate in found)
         if beyond:
             yield (
                 f"the deviation of {beyond} of {len(found)} candidates is above those of the fit, "
                 f"which end at {last:g}: their predicted rounds are those of that end"
             )
-    if n > DESIGN_LIMIT:
-        yield f"designed graphs were left out above {DESIGN_LIMIT} nodes; see designed"
 
 
 def _admitted(
     data: Any, n: int, budget: Budget, hops: int, seed: int, options: Any
-) -> Iterator[tuple[Call, Graph, Traffic]]:
-    """Yield the distinct graphs within the budget that average over all nodes."""
+) -> Iterator[tuple[Call, Graph, dict[str, Any]]]:
+    """Yield the distinct graphs within the budget that average over all nodes, with their costs."""
     seen = set()
     calls = list(candidates(n, budget, seed=seed, **options))
     for call in waited_for(calls, "candidates", "graph"):
@@ -537,11 +460,20 @@ def _admitted(
             graph = call.build(data)
         except TopologyError:  # there is none for this number of nodes
             continue
-        sent = traffic(graph, hops)
-        key = _fingerprint(graph)
-        if sent.averages and budget.admits(sent.degree, sent.most) and key not in seen:
+        matrices = predict.matrices_of(graph, hops)
+        both = [(one.in_messages, one.out_messages) for one in matrices]
+        messages = [one.n_messages for one in matrices]
+        degree, key = int(np.max(both)), _fingerprint(graph)
+        if (
+            degree <= budget.degree
+            and max(messages) <= budget.messages
+            and predict.average_all(matrices)
+            and key not in seen
+        ):
             seen.add(key)
-            yield call, graph, sent
+            busiest = int(np.sum(both, axis=1).max())
+            costs = {"degree": degree, "messages": float(np.mean(messages)), "busiest": busiest}
+            yield call, graph, costs
 
 
 def _fingerprint(graph: Graph) -> Any:
@@ -555,27 +487,47 @@ def _fingerprint(graph: Graph) -> Any:
     return (*places, weights.data[order].round(9).tobytes())
 
 
-def _candidate(
-    call: Call, graph: Graph, sent: Traffic, yardstick: _Yardstick, message_size: int | None
-) -> Candidate:
-    heterogeneity, noise = accumulated(graph, yardstick.counts, yardstick.hops)
-    deviation = sum(yardstick.terms(heterogeneity, noise))
-    curve = yardstick.curve
-    rounds, low, high = (None, None, None) if curve is None else curve.predict(deviation)
-    return Candidate(
-        name=call.label,
-        topology=graph,
-        rounds=rounds,
-        low=low,
-        high=high,
-        heterogeneity=heterogeneity,
-        noise=noise,
-        deviation=deviation,
-        degree=sent.degree,
-        messages=sent.messages,
-        busiest=sent.busiest,
-        bytes=None if message_size is None else sent.messages * message_size,
-        reason=_reason(heterogeneity, noise, yardstick),
-        code=call.code,
-        spec=call.spec,
-    )
+def _measuring(
+    counts: np.ndarray, spread: float, hops: int, ratio: float, curve: Any, message: int | None
+) -> Callable[[Call, Graph, dict[str, Any]], Candidate]:
+    """Return the function that measures a graph as a candidate.
+
+    Parameters
+    ----------
+    counts, spread
+        (n, classes) label counts, and their heterogeneity without communication.
+    hops
+        K.
+    ratio
+        Weight of N_K against H_K; infinite if nodes differ by noise only: then H_K has none.
+    curve
+        From deviations to rounds; None if rounds are not predicted.
+    message
+        Bytes of a message; None if they are not known.
+    """
+    weights = np.array([0.0, 1.0] if math.isinf(ratio) else [1.0, ratio])
+    whole = np.array([spread, 1 - 1 / len(counts)])
+    on_ring = np.array(predict.accumulated(topologies.ring(len(counts)), counts, hops))
+
+    def candidate(call: Call, graph: Graph, costs: dict[str, Any]) -> Candidate:
+        left = np.array(predict.accumulated(graph, counts, hops))
+        terms = weights * left
+        deviation = float(terms.sum())
+        rounds = None if curve is None else predict.rounds_on(curve, deviation)
+        return Candidate(
+            name=call.label,
+            topology=graph,
+            rounds=rounds and rounds.mean,
+            low=rounds and rounds.low,
+            high=rounds and rounds.high,
+            heterogeneity=float(left[0]),
+            noise=float(left[1]),
+            deviation=deviation,
+            bytes=None if message is None else costs["messages"] * message,
+            reason=_reason(terms, left, on_ring, whole, hops),
+            code=call.code,
+            spec=call.spec,
+            **costs,
+        )
+
+    return candidate

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing import figure_of, matrix_as_html, new_axes
-from topofl._drawing.figures import MEASURED
+from topofl._drawing.axes import matrix_as_html
+from topofl._drawing.figures import MEASURED, figure_of, new_axes
 from topofl._support.check import check_indices, check_int, check_sequence, check_switch
 from topofl._support.notebook import as_html
 from topofl._support.public import public

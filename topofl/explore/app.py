@@ -30,13 +30,10 @@ def _(mo):
 def _(mo, model, widget):
     known = model.sources()
     source_of = mo.ui.dropdown(known, value=next(iter(known)), label="dataset")
-    n_of = widget(model.Parameter("n", "nodes", model.NODES, 30))
-    seed_of = widget(model.Parameter("seed", "seed", model.SEEDS, 0))
-    partition_of = mo.ui.dropdown(
-        model.titled(model.PARTITIONS),
-        value=model.PARTITIONS[0].title,
-        label="divided by",
-    )
+    n_of = widget("nodes", model.NODES, 30)
+    seed_of = widget("seed", model.SEEDS, 0)
+    _partitions = model.titled(model.PARTITIONS)
+    partition_of = mo.ui.dropdown(_partitions, value=next(iter(_partitions)), label="divided by")
     return known, n_of, partition_of, seed_of, source_of
 
 
@@ -164,9 +161,9 @@ def _(beside, clients, graphs, mo, results):
 
 @app.cell
 def _(mo, model, widget):
-    rounds_of = widget(model.Parameter("rounds", "rounds", model.ROUNDS, 60))
-    lr_of = widget(model.Parameter("lr", "learning rate", model.RATES, 0.5))
-    batch_of = widget(model.Parameter("batch_size", "minibatch", model.BATCHES, 8))
+    rounds_of = widget("rounds", model.ROUNDS, 60)
+    lr_of = widget("learning rate", model.RATES, 0.5)
+    batch_of = widget("minibatch", model.BATCHES, 8)
     train = mo.ui.run_button(label="Train on both")
     mo.vstack(
         [
@@ -189,7 +186,7 @@ def _(beside, chosen, clients, graphs, mo, results, train, training):
     mo.stop(not graphs or not train.value, mo.md("Not trained yet with these settings."))
     histories = {}
     for _name, _graph in mo.status.progress_bar(graphs.items(), title="Training"):
-        histories[_name] = training.history(_graph, chosen[_name].method, clients)
+        histories[_name] = training.history(_graph, chosen[_name][1], clients)
     beside(results.curves(histories))
     return
 

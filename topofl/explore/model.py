@@ -12,12 +12,11 @@ from torch import nn
 
 from topofl import algorithms, data, models, topologies
 from topofl._support.datasets import dataset_folders, dataset_places
-from topofl.advice.candidates import Call
+from topofl.advice.candidates import Call, Graph, takes_labels
 from topofl.algorithms import Algorithm
 from topofl.data import Dataset, Partition
 from topofl.engine import run
 from topofl.history import History
-from topofl.topology import Topology, TopologySequence
 
 NODES = tuple(range(10, 101, 5))
 """Numbers of nodes."""
@@ -30,73 +29,30 @@ RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
 BATCHES = (4, 8, 16, 32, 64)
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a choice.
-
-    Parameters
-    ----------
-    name
-        Name of the argument.
-    title
-        What the widget is called.
-    values
-        In ascending order if they are numbers, for a slider; texts, for a list.
-    default
-        One of them.
-    """
-
-    name: str
-    title: str
-    values: tuple[Any, ...]
-    default: Any
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method with one minibatch per node and round.
-
-    Parameters
-    ----------
-    title
-        What the table of numbers calls it.
-    function
-        From the learning rate and the size of minibatches to the algorithm.
-    template
-        The Python expression that makes it, with ``{lr}`` and ``{batch_size}``.
-    extra
-        How many numbers a message has in addition to the model.
-    """
-
-    title: str
-    function: Callable[[float, int], Algorithm]
-    template: str
-    extra: int = 0
-
-
-def _dsgd(lr: float, batch_size: int) -> Algorithm:
-    return algorithms.dsgd(lr=lr, batch_size=batch_size)
-
-
-def _sgp(lr: float, batch_size: int) -> Algorithm:
-    local = algorithms.sgd(lr=lr, batch_size=batch_size)
-    return algorithms.chain("sgp", local=local, exchange=algorithms.push_sum())
-
-
-DSGD = Method("D-SGD", _dsgd, "algorithms.dsgd(lr={lr!r}, batch_size={batch_size})")
-
-SGP = Method(
-    "SGP (push-sum)",
-    _sgp,
-    """\
+METHODS = {
+    False: ("D-SGD", "algorithms.dsgd(lr={lr!r}, batch_size={batch_size})"),
+    True: (
+        "SGP (push-sum)",
+        """\
 algorithms.chain(
         "sgp",
         local=algorithms.sgd(lr={lr!r}, batch_size={batch_size}),
         exchange=algorithms.push_sum(),
     )""",
-    extra=1,  # the push-sum weight
-)
-"""For directed graphs. Where weights are doubly stochastic, its models are those of D-SGD."""
+    ),
+}
+"""What the table calls the methods without and with push-sum, and the Python expressions for them.
+
+Push-sum is for directed graphs. Where weights are doubly stochastic, its models are those of D-SGD.
+"""
+
+
+def algorithm_of(push_sum: bool, lr: float, batch_size: int) -> Algorithm:
+    """Return the algorithm, with one minibatch per node and round."""
+    if not push_sum:
+        return algorithms.dsgd(lr=lr, batch_size=batch_size)
+    local = algorithms.sgd(lr=lr, batch_size=batch_size)
+    return algorithms.chain("sgp", local=local, exchange=algorithms.push_sum())
 
 
 @dataclass(frozen=True)
@@ -110,25 +66,23 @@ class Choice:
     function
         Of :mod:`topofl.data` or :mod:`topofl.topologies`.
     parameters
-        Those with a widget.
-    of_clients
-        Whether the nodes' data are its first argument, in place of their number.
+        Those with a widget, by name: what the widget is called; the values, in ascending order if
+        they are numbers, for a slider, or texts, for a list; and the default, one of them.
     fixed
         Keyword arguments without a widget.
-    method
-        How nodes train on such a graph.
+    push_sum
+        Whether nodes train on such a graph with push-sum.
     """
 
     title: str
     function: Callable[..., Any]
-    parameters: tuple[Parameter, ...] = ()
-    of_clients: bool = False
+    parameters: Mapping[str, tuple[str, tuple[Any, ...], Any]] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    method: Method = DSGD
+    push_sum: bool = False
 
     def options(self, values: Mapping[str, Any], seed: int) -> dict[str, Any]:
         """Return the keyword arguments: fixed ones, `values` or defaults, and a seed."""
-        own = {one.name: values.get(one.name, one.default) for one in self.parameters}
+        own = {name: values.get(name, default) for name, (*_, default) in self.parameters.items()}
         is_random = "seed" in inspect.signature(self.function).parameters
         return dict(self.fixed) | own | ({"seed": seed} if is_random else {})
 
@@ -137,17 +91,17 @@ PARTITIONS = (
     Choice(
         "shards of sorted data",
         data.shards,
-        (Parameter("per_node", "shards per node", tuple(range(1, 11)), 2),),
+        {"per_node": ("shards per node", tuple(range(1, 11)), 2)},
     ),
     Choice(
         "Dirichlet shares of classes",
         data.dirichlet_per_client,
-        (Parameter("alpha", "alpha (small: skewed)", (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 10.0), 0.1),),
+        {"alpha": ("alpha (small: skewed)", (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 10.0), 0.1)},
     ),
     Choice(
         "a number of classes per node",
         data.pathological,
-        (Parameter("classes_per_node", "classes per node", tuple(range(1, 11)), 2),),
+        {"classes_per_node": ("classes per node", tuple(range(1, 11)), 2)},
     ),
     Choice("iid", data.iid),
 )
@@ -161,64 +115,47 @@ TOPOLOGIES = (
     Choice("ring", topologies.ring),
     Choice("torus", topologies.torus),
     Choice("exponential", topologies.exponential),
-    Choice(
-        "random regular", topologies.random_regular, (Parameter("k", "neighbors", _DEGREES, 4),)
-    ),
+    Choice("random regular", topologies.random_regular, {"k": ("neighbors", _DEGREES, 4)}),
     Choice(
         "small world",
         topologies.small_world,
-        (
-            Parameter("k", "neighbors", _EVEN, 4),
-            Parameter("p", "share of rewired edges", _SHARES, 0.1),
-        ),
+        {"k": ("neighbors", _EVEN, 4), "p": ("share of rewired edges", _SHARES, 0.1)},
     ),
-    Choice(
-        "Erdos-Renyi",
-        topologies.erdos_renyi,
-        (Parameter("p", "probability of an edge", _SHARES, 0.2),),
-    ),
+    Choice("Erdos-Renyi", topologies.erdos_renyi, {"p": ("probability of an edge", _SHARES, 0.2)}),
     Choice(
         "D-Cliques",
         topologies.dcliques,
-        (
-            Parameter("clique_size", "nodes per clique", tuple(range(2, 21)), 10),
-            Parameter(
-                "inter",
+        {
+            "clique_size": ("nodes per clique", tuple(range(2, 21)), 10),
+            "inter": (
                 "edges between cliques",
                 ("ring", "fractal", "small_world", "fully_connected"),
                 "ring",
             ),
-        ),
-        of_clients=True,
+        },
     ),
-    Choice(
-        "designed for the labels",
-        topologies.designed,
-        (Parameter("degree", "neighbors", _DEGREES, 4),),
-        of_clients=True,
-    ),
+    Choice("designed for the labels", topologies.designed, {"degree": ("neighbors", _DEGREES, 4)}),
     Choice("star", topologies.star),
     Choice("complete", topologies.fully_connected),
     Choice(
         "directed ring",
         topologies.circulant,
         fixed={"offsets": (1,), "directed": True},
-        method=SGP,
+        push_sum=True,
     ),
-    Choice("directed exponential", topologies.exponential, fixed={"directed": True}, method=SGP),
+    Choice("directed exponential", topologies.exponential, fixed={"directed": True}, push_sum=True),
     Choice(
         "directed, designed for the labels",
         topologies.designed_directed,
-        (Parameter("degree", "most neighbors each way", _DEGREES, 4),),
-        of_clients=True,
-        method=SGP,
+        {"degree": ("most neighbors each way", _DEGREES, 4)},
+        push_sum=True,
     ),
-    Choice("one-peer exponential, changing", topologies.one_peer_exponential, method=SGP),
+    Choice("one-peer exponential, changing", topologies.one_peer_exponential, push_sum=True),
     Choice(
         "random receivers, changing",
         topologies.random_out,
-        (Parameter("k", "receivers per node", tuple(range(1, 10)), 3),),
-        method=SGP,
+        {"k": ("receivers per node", tuple(range(1, 10)), 3)},
+        push_sum=True,
     ),
     Choice("random pairs, changing", topologies.random_matching),
 )
@@ -288,8 +225,8 @@ class Source:
     @property
     def _steps(self) -> dict[str, int]:
         """The k of every k-th example that is used, by part, of parts that are too large."""
-        parts = {"train": (self._whole.train, TRAIN), "test": (self._whole.test, TEST)}
-        steps = {name: -(-len(part) // most) for name, (part, most) in parts.items()}
+        train, test = len(self._whole.train), len(self._whole.test)
+        steps = {"train": -(-train // TRAIN), "test": -(-test // TEST)}
         return {name: step for name, step in steps.items() if step > 1}
 
     @property
@@ -312,10 +249,8 @@ class Source:
     @property
     def note(self) -> str:
         """How many examples are used, in words."""
-        counts = " and ".join(
-            f"{len(getattr(self.dataset, name)):,} {words}"
-            for name, words in (("train", "training examples"), ("test", "test examples"))
-        )
+        train, test = len(self.dataset.train), len(self.dataset.test)
+        counts = f"{train:,} training examples and {test:,} test examples"
         if not self._steps:
             return f"{counts}."
         whole = f"{len(self._whole.train):,} and {len(self._whole.test):,}"
@@ -361,7 +296,8 @@ def sources(folder: Path | None = None) -> dict[str, Source]:
     return {one.title: one for one in (DIGITS, *chosen)}
 
 
-Graph = Topology | TopologySequence
+Candidate = tuple[Call, bool]
+"""The call that makes a graph, and whether nodes train on it with push-sum."""
 
 EVALUATIONS = 20
 """About how many points a curve has."""
@@ -401,14 +337,6 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """The call that makes a graph, and the method by which nodes train on it."""
-
-    call: Call
-    method: Method
-
-
-@dataclass(frozen=True)
 class Training:
     """How candidates are trained, with logistic regression."""
 
@@ -422,10 +350,10 @@ class Training:
         """Rounds between evaluations."""
         return max(1, self.rounds // EVALUATIONS)
 
-    def history(self, graph: Graph, method: Method, clients: Partition) -> History:
-        """Return the history of one run."""
+    def history(self, graph: Graph, push_sum: bool, clients: Partition) -> History:
+        """Return the history of one run, without or with push-sum."""
         return run(
-            method.function(self.lr, self.batch_size),
+            algorithm_of(push_sum, self.lr, self.batch_size),
             model=model_of(clients.dataset),
             clients=clients,
             topology=graph,
@@ -441,15 +369,10 @@ def model_of(dataset: Dataset) -> nn.Module:
     return models.logistic_regression(dataset.inputs[0].numel(), dataset.n_classes)
 
 
-def n_parameters(dataset: Dataset) -> int:
-    """Return how many numbers the model has."""
-    return sum(parameter.numel() for parameter in model_of(dataset).parameters())
-
-
 def message_sizes(chosen: Mapping[str, Candidate], dataset: Dataset) -> dict[str, int]:
-    """Return how many numbers a message of each candidate has."""
-    size = n_parameters(dataset)
-    return {name: size + candidate.method.extra for name, candidate in chosen.items()}
+    """Return how many numbers a message of each candidate has; push-sum also sends a weight."""
+    size = sum(parameter.numel() for parameter in model_of(dataset).parameters())
+    return {name: size + push_sum for name, (_, push_sum) in chosen.items()}
 
 
 def clients_of(nodes: Nodes) -> tuple[Partition | None, str]:
@@ -473,14 +396,13 @@ def candidates(
         Number of nodes, and the seed of random graphs.
     """
     return {
-        f"{letter}: {choice.title}": Candidate(
+        f"{letter}: {choice.title}": (
             Call(
                 choice.function,
-                () if choice.of_clients else (n,),
+                () if takes_labels(choice.function) else (n,),
                 choice.options(values, seed),
-                of_clients=choice.of_clients,
             ),
-            choice.method,
+            choice.push_sum,
         )
         for letter, (choice, values) in chosen.items()
     }
@@ -491,14 +413,13 @@ def graphs_of(
 ) -> tuple[dict[str, Graph], dict[str, str]]:
     """Return the graphs by name, and the reasons for those that there are not."""
     graphs, reasons = {}, {}
-    for name, candidate in chosen.items():
-        same = [other for other in graphs if chosen[other].call == candidate.call]
-        if same:
+    for name, (call, _) in chosen.items():
+        if same := [other for other in graphs if chosen[other][0] == call]:
             remedy = "choose another topology or other arguments"
             reasons[name] = f"this is the graph of {same[0]}; {remedy}"
             continue
         try:
-            graphs[name] = candidate.call.build(clients)
+            graphs[name] = call.build(clients)
         except ValueError as error:  # such as a regular graph with an odd sum of degrees
             reasons[name] = str(error)
     return graphs, reasons

@@ -1,19 +1,18 @@
 """What the explorer shows: numbers, pictures, and the program that does the same."""
 
-import io
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from topofl import metrics
-from topofl._drawing import figure_of, new_axes
+from topofl._drawing.figures import figure_of, new_axes
 from topofl._support.table import NotApplicable, Table
+from topofl.advice.candidates import Graph
 from topofl.advice.predict import Prediction, predict_rounds
 from topofl.data import Partition
-from topofl.explore.model import Candidate, Graph, Nodes, Training, message_sizes
+from topofl.explore.model import METHODS, Candidate, Nodes, Training, message_sizes
 from topofl.history import History, compare_histories
 from topofl.topology import Topology, TopologyError
 
@@ -45,16 +44,13 @@ def predictions(
     graphs: Mapping[str, Graph], clients: Partition, training: Training
 ) -> dict[str, Prediction | NotApplicable]:
     """Return the predicted rounds of each graph, or the reason why there are none."""
-    return {name: _prediction(graph, clients, training) for name, graph in graphs.items()}
-
-
-def _prediction(graph: Graph, clients: Partition, training: Training) -> Prediction | NotApplicable:
-    try:
-        return predict_rounds(
-            graph, clients, lr=training.lr, batch_size=training.batch_size, hops=HOPS
-        )
-    except TopologyError as error:  # such as weights that are not doubly stochastic
-        return NotApplicable(str(error))
+    how, found = {"lr": training.lr, "batch_size": training.batch_size, "hops": HOPS}, {}
+    for name, graph in graphs.items():
+        try:
+            found[name] = predict_rounds(graph, clients, **how)
+        except TopologyError as error:  # such as weights that are not doubly stochastic
+            found[name] = NotApplicable(str(error))
+    return found
 
 
 def numbers(
@@ -64,27 +60,17 @@ def numbers(
     predicted: Mapping[str, Prediction | NotApplicable],
 ) -> Table:
     """Return a table with a column per graph and a row per measure."""
-    sizes, columns = message_sizes(chosen, clients.dataset), list(MEASURES)
-    found = [
-        metrics.compare({name: graph}, n_parameters=sizes[name], about=[], metrics=columns)
-        for name, graph in graphs.items()
-    ]
-    rows = [
-        ("method", *(chosen[name].method.title for name in graphs)),
-        *(
-            (title, *(table.column(column)[0] for table in found))
-            for column, title in MEASURES.items()
-        ),
-        *(
-            (title, *(_value(predicted[name], attribute) for name in graphs))
-            for attribute, title in PREDICTED.items()
-        ),
-    ]
-    return Table(("", *graphs), tuple(rows))
-
-
-def _value(prediction: Prediction | NotApplicable, attribute: str) -> object:
-    return prediction if isinstance(prediction, NotApplicable) else getattr(prediction, attribute)
+    sizes = message_sizes(chosen, clients.dataset)
+    columns = [("method", *MEASURES.values(), *PREDICTED.values())]
+    for name, graph in graphs.items():
+        options = {"n_parameters": sizes[name], "about": [], "metrics": list(MEASURES)}
+        found, rounds = metrics.compare({name: graph}, **options), predicted[name]
+        cells = [METHODS[chosen[name][1]][0], *(found.column(column)[0] for column in MEASURES)]
+        for attribute in PREDICTED:
+            known = not isinstance(rounds, NotApplicable)
+            cells.append(getattr(rounds, attribute) if known else rounds)
+        columns.append(tuple(cells))
+    return Table(("", *graphs), tuple(zip(*columns, strict=True)))
 
 
 def spectrum_of(graph: Graph, clients: Partition) -> metrics.HeterogeneitySpectrum | NotApplicable:
@@ -105,20 +91,11 @@ def warnings_of(predicted: Mapping[str, Prediction | NotApplicable]) -> tuple[st
     return tuple(dict.fromkeys(text for one in found for text in one.warnings))
 
 
-PIXELS = 90
-"""Pixels per inch of a figure."""
-
 WIDTH = 5.5
 """Inches of a figure, half as wide as the page."""
 
-
-@dataclass(frozen=True)
-class Picture:
-    """A PNG file, what it shows in words, and the width in pixels at which to show it."""
-
-    png: bytes
-    text: str
-    width: int
+Picture = tuple["Figure", str]
+"""A figure, and what it shows in words."""
 
 
 def drawings(graphs: Mapping[str, Graph], clients: Partition) -> list[Picture]:
@@ -130,48 +107,41 @@ def drawings(graphs: Mapping[str, Graph], clients: Partition) -> list[Picture]:
     for name, graph in graphs.items():
         ax, first = new_axes(None, WIDTH, 4.2), graph.at(0)
         title = name if first is graph else f"{name}, round 0"
-        figure = first.plot(ax, label_counts=clients)
-        ax.set_title(title)
         text = f"{title} has {first.n_edges} edges; the nodes are pies of their labels."
-        found.append(_picture(figure, text))
+        found.append((first.plot(ax, label_counts=clients), text))
+        ax.set_title(title)
     return found
 
 
 def spectra(graphs: Mapping[str, Graph], clients: Partition) -> list[Picture]:
     """Return a picture per graph of label energy over eigenvalues, with common axes."""
-    found = {name: spectrum_of(graph, clients) for name, graph in graphs.items()}
-    drawn = {name: new_axes(None, WIDTH, 3.0) for name in found}
-    for name, spectrum in found.items():
-        _draw_spectrum(drawn[name], spectrum)
-        drawn[name].set_title(name)
-    axes = [ax for ax in drawn.values() if ax.axison]
-    top = max((ax.get_ylim()[1] for ax in axes), default=1.0)
-    for ax in axes:
-        ax.set(xlim=(-1, 1), ylim=(0, top))
-    return [
-        _picture(
-            figure_of(ax),
+    axes, texts = [], []
+    for name, graph in graphs.items():
+        axes.append(ax := new_axes(None, WIDTH, 3.0))
+        spectrum = spectrum_of(graph, clients)
+        if isinstance(spectrum, NotApplicable):
+            ax.set_axis_off()
+            text = textwrap.fill(f"n/a: {spectrum.reason}", 40)
+            ax.text(0.5, 0.5, text, ha="center", va="center", fontsize=12, transform=ax.transAxes)
+        else:
+            spectrum.plot(ax)
+        ax.set_title(name)
+        texts.append(
             f"{name}: energy of the labels over the eigenvalues of the mixing matrix; mean modulus "
-            f"of the eigenvalues, weighted by energy: {_mean(found[name])}.",
+            f"of the eigenvalues, weighted by energy: {_mean(spectrum)}."
         )
-        for name, ax in drawn.items()
-    ]
-
-
-def _draw_spectrum(ax: Any, spectrum: metrics.HeterogeneitySpectrum | NotApplicable) -> None:
-    if isinstance(spectrum, metrics.HeterogeneitySpectrum):
-        spectrum.plot(ax)
-        return
-    ax.set_axis_off()
-    text = textwrap.fill(f"n/a: {spectrum.reason}", 40)
-    ax.text(0.5, 0.5, text, ha="center", va="center", fontsize=12, transform=ax.transAxes)
+    top = max((ax.get_ylim()[1] for ax in axes if ax.axison), default=1.0)
+    for ax in axes:
+        if ax.axison:
+            ax.set(xlim=(-1, 1), ylim=(0, top))
+    return list(zip(map(figure_of, axes), texts, strict=True))
 
 
 def curves(histories: Mapping[str, History]) -> Picture:
     """Return accuracy over rounds: means over nodes, with bands from 10 % to 90 % of the nodes."""
     last = (f"{name} {h.last('accuracy').mean():.3f}" for name, h in histories.items())
     text = f"Accuracy over rounds; mean over nodes after the last one: {'; '.join(last)}."
-    return _picture(compare_histories(histories), text)
+    return compare_histories(histories), text
 
 
 def _mean(spectrum: metrics.HeterogeneitySpectrum | NotApplicable) -> str:
@@ -181,12 +151,6 @@ def _mean(spectrum: metrics.HeterogeneitySpectrum | NotApplicable) -> str:
     total = spectrum.energies.sum()
     mean = float(np.abs(spectrum.eigenvalues) @ spectrum.energies / total) if total > 0 else 0.0
     return f"{mean:.2f}"
-
-
-def _picture(figure: "Figure", text: str) -> Picture:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=2 * PIXELS)  # for screens with many pixels
-    return Picture(file.getvalue(), text, round(PIXELS * figure.get_figwidth()))
 
 
 TEMPLATE = """\
@@ -258,8 +222,10 @@ def code_of(nodes: Nodes, chosen: Mapping[str, Candidate], training: Training) -
     return TEMPLATE.format(
         imports=THINNING if "replace(" in clients else "",
         clients=clients,
-        graphs=_items({name: one.call.code for name, one in chosen.items()}),
-        methods=_items({name: one.method.template.format(**rate) for name, one in chosen.items()}),
+        graphs=_items({name: call.code for name, (call, _) in chosen.items()}),
+        methods=_items(
+            {name: METHODS[push][1].format(**rate) for name, (_, push) in chosen.items()}
+        ),
         measures="\n".join(f"    {_quoted(column)}," for column in MEASURES),
         sizes=_items({name: str(size) for name, size in message_sizes(chosen, dataset).items()}),
         hops=HOPS,

@@ -11,8 +11,6 @@ from pathlib import Path
 from topofl._support.datasets import dataset_places
 from topofl._support.plugins import imported
 
-__all__ = ["HOST", "serve"]
-
 HOST = "127.0.0.1"
 
 GRACE = 2

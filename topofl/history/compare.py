@@ -98,11 +98,11 @@ def compare_histories(
     series = []
     for name, history in named.items():
         try:
-            series.append(series_of(history, column, options.x, name))
+            series.append(series_of(history, column, options["x"], name))
         except (KeyError, ValueError) as error:
             raise type(error)(f"{name}: {error.args[0]}") from error
     _check_distinct(named, series)
-    return plots.draw_together(series, options, ax)
+    return plots.draw_together(series, kind, ax, **options)
 
 
 def _named(histories: Any) -> dict[str, History]:

@@ -27,7 +27,7 @@ from topofl._support.files import (
     sync_file,
     sync_folder,
 )
-from topofl.history.matrices import Kept, Matrices, Packed, kept, kept_of
+from topofl.history.matrices import Matrices, arrays_of, kept, kept_of
 from topofl.history.statistics import records_of
 
 if TYPE_CHECKING:
@@ -56,15 +56,7 @@ _OWN = frozenset({"arrays", "format", "matrices", "n_rounds", "round_columns", "
 _DEEPEST = 20
 """Deepest nesting of JSON values that is accepted; settings of phases have depth 3."""
 
-_MISMATCHES = (
-    KeyError,
-    TypeError,
-    IndexError,
-    AttributeError,
-    ValueError,
-    OverflowError,
-    RecursionError,
-)
+_MISMATCHES = (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
 """Errors that reading files which do not match each other may raise."""
 
 
@@ -184,26 +176,29 @@ def _parts(
     arrays = read_arrays(path / "arrays.npz", expected)
     n = arrays["node_loss"].shape[1]
     rounds = {name: _column(records, name) for name in meta.pop("round_columns")}
-    parts = [_with_prefix(arrays, f"matrix.{k}.") for k in range(len(names))]
-    matrices = [kept_of(part, n, name) for part, name in zip(parts, names, strict=True)]
+    matrices = [kept_of(_part(arrays, f"matrix.{k}."), n, name) for k, name in enumerate(names)]
     models = None
     if (path / MODELS).is_file():
         from topofl.trained import Trained  # imports torch, which numbers do not need
 
         models = Trained.load(path / MODELS, n, sum_of_models)
     indices = _indices(arrays["matrix_of_round"], n_rounds, len(names))
-    evaluations = _with_prefix(arrays, "evaluation.")
+    evaluations = _part(arrays, "evaluation.")
     return meta, rounds, evaluations, arrays["node_loss"], Matrices(matrices), indices, models
+
+
+def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Return the arrays whose names have a prefix, by the rest of their names."""
+    own = {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): array for name, array in own.items()}
 
 
 def _found_in(path: Path) -> Path:
     """Return the folder with the files, after removing what killed processes left next to it."""
-    for place in (path / "history", path):
-        if found := saved_in(place):
-            remove_staging_folders(_resolved(place), OURS, of_the_dead=True)
-            return found
-    remove_staging_folders(_resolved(path), OURS, of_the_dead=True)
-    return path
+    found = {place: saved_in(place) for place in (path / "history", path)}
+    place = next((place for place in found if found[place]), path)
+    remove_staging_folders(_resolved(place), OURS, of_the_dead=True)
+    return found[place] or path
 
 
 def _objects_in(path: Path, *, per_line: bool) -> list[dict[str, Any]]:
@@ -227,6 +222,9 @@ def _objects_in(path: Path, *, per_line: bool) -> list[dict[str, Any]]:
             raise ValueError(
                 f"{path} is half-written or damaged{where}: {error}; run it again"
             ) from error
+        if not isinstance(value, dict):
+            kind = type(value).__name__
+            raise ValueError(f"{path} is damaged: expected a JSON object, got {kind}")
         layer = [value]
         for _ in range(_DEEPEST):
             inner = [one.values() if isinstance(one, dict) else one for one in layer]
@@ -234,10 +232,6 @@ def _objects_in(path: Path, *, per_line: bool) -> list[dict[str, Any]]:
         if layer:
             raise ValueError(
                 f"{path} is damaged: expected a JSON object nested at most {_DEEPEST} deep"
-            )
-        if not isinstance(value, dict):
-            raise ValueError(
-                f"{path} is damaged: expected a JSON object, got {type(value).__name__}"
             )
         found.append(value)
     return found
@@ -257,8 +251,7 @@ def _checked_sums(folder: Path, meta: dict[str, Any]) -> dict[str, str]:
             "; run it again, or use the version that wrote it"
         )
     for name in FILES:
-        found = _meta_sum(meta) if name == "meta.json" else _sum_of(folder / name)
-        if found != sums.get(name):
+        if sums.get(name) != (_meta_sum(meta) if name == "meta.json" else _sum_of(folder / name)):
             raise ValueError(
                 f"{folder / name} is half-written or damaged: its SHA-256 is not the one in "
                 "meta.json; run it again"
@@ -311,21 +304,14 @@ def _are_nodes(value: Any) -> bool:
 def _are_scores(task: Any) -> bool:
     """Return whether a value describes a task with its scores."""
     scores = task.get("scores") if isinstance(task, dict) else None
-    return (
-        isinstance(scores, dict)
-        and "loss" in scores
-        and set(map(str, scores.values())) <= {"high", "low"}
-    )
+    known = {"high", "low"}
+    return isinstance(scores, dict) and "loss" in scores and set(map(str, scores.values())) <= known
 
 
 def _is_share(value: Any) -> bool:
     """Return whether a value is a node and its share."""
-    return (
-        isinstance(value, list)
-        and list(map(type, value)) == [int, float]
-        and value[0] >= 0
-        and 0 <= value[1] <= 1
-    )
+    is_pair = isinstance(value, list) and list(map(type, value)) == [int, float]
+    return is_pair and value[0] >= 0 and 0 <= value[1] <= 1
 
 
 def _is_a(kind: type) -> tuple[Callable[[Any], bool], str]:
@@ -381,11 +367,9 @@ def _expected_arrays(
         entries = headers[f"matrix.{k}.data"].size
         if not (2 <= rows <= n + 1 and entries <= (rows - 1) * n):
             raise ValueError(f"matrix.{k} must have at most n={n} rows of at most n entries")
-        shapes[f"matrix.{k}.data"] = {(entries,)}
-        shapes[f"matrix.{k}.indices"] = {(entries,)}
-        shapes[f"matrix.{k}.indptr"] = {(rows,)}
-        if rows < n + 1:
-            shapes[f"matrix.{k}.row_of"] = {(n,)}
+        sizes = {"data": entries, "indices": entries, "indptr": rows}
+        sizes |= {"row_of": n} if rows < n + 1 else {}
+        shapes |= {f"matrix.{k}.{part}": {(size,)} for part, size in sizes.items()}
     for name, allowed in shapes.items():
         header = headers[name]
         if header.shape not in allowed or header.dtype.kind not in "iuf":
@@ -420,15 +404,6 @@ def _indices(matrix_of_round: np.ndarray, n_rounds: int, matrices: int) -> np.nd
     return matrix_of_round
 
 
-def _with_prefix(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Return the arrays whose names have a prefix, by the rest of their names."""
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
-
-
 def save(
     path: str | os.PathLike[str],
     history: "Record",
@@ -451,7 +426,8 @@ def save(
     stored = matrices.kept if isinstance(matrices, Matrices) else list(map(kept, matrices))
     arrays = {"node_loss": history.node_loss, "matrix_of_round": history.matrix_of_round}
     arrays |= {f"evaluation.{name}": values for name, values in history.evaluations.items()}
-    arrays |= _arrays_of(stored)
+    for k, matrix in enumerate(stored):
+        arrays |= {f"matrix.{k}.{part}": array for part, array in arrays_of(matrix).items()}
     own = {
         "n_rounds": history.n_rounds,
         "round_columns": list(history.rounds),
@@ -481,17 +457,6 @@ def save(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Path(path)
-
-
-def _arrays_of(matrices: Sequence[Kept]) -> dict[str, np.ndarray]:
-    """Return the arrays of stored matrices by their names in a file."""
-    arrays = {}
-    for k, matrix in enumerate(matrices):
-        for part in ("data", "indices", "indptr"):
-            arrays[f"matrix.{k}.{part}"] = getattr(matrix.weights, part)
-        if isinstance(matrix, Packed):
-            arrays[f"matrix.{k}.row_of"] = matrix.row_of
-    return arrays
 
 
 def _with_checksums(meta: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -105,15 +105,11 @@ class History(Record):
     def __repr__(self) -> str:
         rows: Any = self.evaluations.get(self.primary, ())
         values = rows[-1] if len(rows) else np.full(self.node_loss.shape[-1], np.nan)
-        sampled = self.meta.get("evaluation", {})
-        sizes = [
-            f"{sampled[what]} {what}"
-            for what in ("nodes", "examples")
-            if sampled.get(what) is not None
-        ]
         text = f"{self._run}: {self.n_rounds} rounds, n={len(values)}, "
         mean = float(over_nodes(values)["mean"])
         text += f"final {self.primary} {mean:.4f}" if len(rows) else "not evaluated"
+        sampled = self.meta.get("evaluation", {})
+        sizes = [f"{k} {what}" for what in ("nodes", "examples") if (k := sampled.get(what))]
         text += f" of a sample of {' and '.join(sizes)}" if sizes else ""
         text = self._with_attack(text)
         if self.n_rounds and SECONDS in self.rounds:
@@ -248,12 +244,9 @@ class History(Record):
         KeyError, ValueError
             As :meth:`best_on_validation`.
         """
-        column = self.primary if column is None else column
-        if validation is None:
-            values = self.last(column)
-        else:
-            values = self.best_on_validation(column, validation)
-        return Personal.of(values, low_is_good=self.low_is_good(column))
+        best = None if validation is None else self.best_on_validation(column, validation)
+        values = self.last(column) if best is None else best
+        return Personal.of(values, low_is_good=self.low_is_good(column or self.primary))
 
     def rounds_to(self, value: float, column: str | None = None) -> int | NotApplicable:
         """Return the first evaluated round whose mean score over nodes reaches a target.
@@ -543,8 +536,8 @@ class History(Record):
         options = plots.check_options(kind, x=x, at=at, quantiles=quantiles, worst=worst)
         column = self.primary if column is None else column
         run = f"{self.meta.get('algorithm')}, {self.meta.get('topology')}"
-        series = series_of(self, column, options.x, label or self._with_attack(run))
-        return plots.plot(series, options, ax)
+        series = series_of(self, column, options["x"], label or self._with_attack(run))
+        return plots.plot(series, kind, ax, **options)
 
     def save(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, models: bool = False

@@ -1,7 +1,7 @@
 """Mixing matrices of a run, stored by their distinct rows, which are few for servers."""
 
 import hashlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -52,21 +52,23 @@ class Packed:
 Kept = MixingMatrix | Packed
 
 
+def arrays_of(matrix: Kept) -> dict[str, np.ndarray]:
+    """Return the arrays of a stored matrix: those of its rows and, if it is packed, ``row_of``."""
+    arrays = {part: getattr(matrix.weights, part) for part in ("data", "indices", "indptr")}
+    return arrays | ({"row_of": matrix.row_of} if isinstance(matrix, Packed) else {})
+
+
 def bytes_of(matrix: Kept) -> int:
     """Return the bytes of a stored matrix."""
-    parts = [matrix.weights.data, matrix.weights.indices, matrix.weights.indptr]
-    if isinstance(matrix, Packed):
-        parts.append(matrix.row_of)
-    return sum(part.nbytes for part in parts)
+    return sum(array.nbytes for array in arrays_of(matrix).values())
 
 
 def digest_of(matrix: Kept) -> bytes:
     """Return a hash of the values and the name of a matrix."""
-    csr = matrix.weights
     digest = hashlib.sha256(matrix.name.encode())
-    row_of = [matrix.row_of] if isinstance(matrix, Packed) else []
-    for array in (csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64), *row_of):
-        digest.update(np.ascontiguousarray(array).data)
+    for part, array in arrays_of(matrix).items():
+        whole = array.astype(np.int64) if part in ("indices", "indptr") else array
+        digest.update(np.ascontiguousarray(whole).data)
     return digest.digest()
 
 
@@ -98,10 +100,10 @@ def _equal_rows(weights: sparse.csr_array, like: np.ndarray) -> bool:
     lengths = np.diff(weights.indptr)
     if (lengths != lengths[like]).any():
         return False
-    n = len(like)
     step = max(1, _BLOCK // max(1, int(lengths.max())))
-    for rows in (slice(k, min(k + step, n)) for k in range(0, n, step)):
-        own = slice(int(starts[rows.start]), int(weights.indptr[rows.stop]))
+    for first in range(0, len(like), step):
+        rows = slice(first, first + step)
+        own = slice(starts[first], starts[first] + lengths[rows].sum())
         shift = np.repeat(starts[like[rows]] - starts[rows], lengths[rows])
         other = np.arange(own.start, own.stop) + shift
         for part in (weights.indices, weights.data.view(np.int64)):
@@ -188,15 +190,6 @@ class Matrices(Sequence[MixingMatrix]):
         if isinstance(stored, MixingMatrix):
             return stored
         index = range(len(self))[place]
-        unpacked = self._unpacked.get(index)
-        if unpacked is None:
+        if (unpacked := self._unpacked.get(index)) is None:
             unpacked = self._unpacked[index] = stored.unpacked()
         return unpacked
-
-    def __iter__(self) -> Iterator[MixingMatrix]:
-        return (self[k] for k in range(len(self)))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all stored matrices."""
-        return sum(map(bytes_of, self.kept))

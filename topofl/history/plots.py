@@ -3,27 +3,12 @@
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing import empty_figure, figure_of, new_axes
-from topofl._drawing.charts import (
-    ROWS_LIMIT,
-    Front,
-    Line,
-    Panel,
-    draw_front,
-    draw_line,
-    draw_panels,
-    draw_violins,
-    front_of,
-    labels_of,
-    note_on_labels,
-    panels_of_names,
-    ranked_curves,
-)
-from topofl._drawing.figures import COLORS, COLUMN, FONT, WIDE, own_axes, set_font, wrapped
+from topofl._drawing import charts, figures
 from topofl._drawing.labels import label_points
 from topofl._support.check import check_choice, check_int, check_probability, shown
 from topofl._support.notebook import png_as_html
@@ -61,26 +46,8 @@ _WORST = 3
 """Default number of nodes that are highlighted."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """Checked options of a plot; see :meth:`topofl.History.plot`."""
-
-    kind: str
-    x: str
-    at: tuple[int, ...] | None
-    quantiles: tuple[float, float]
-    worst: int
-
-    @property
-    def band_note(self) -> str:
-        """What line and band are, for the label of an axis."""
-        low, high = (f"{100 * q:g} %" for q in self.quantiles)
-        band = "lowest to highest" if self.quantiles == (0, 1) else f"{low} to {high}"
-        return f"(mean over nodes; band: {band})"
-
-
-def check_options(kind: Any, **given: Any) -> Options:
-    """Return the options of a kind of plot, with defaults in place of None.
+def check_options(kind: Any, **given: Any) -> dict[str, Any]:
+    """Return `x` and the options of a kind of plot by name, with defaults in place of None.
 
     Raises
     ------
@@ -102,22 +69,15 @@ def check_options(kind: Any, **given: Any) -> Options:
                 f"`{name}` must be left out for kind={kind!r}, got {shown(value)}; it is for "
                 f"kind={others}"
             )
-    x, at, quantiles, worst = (given.get(name) for name in ("x", "at", "quantiles", "worst"))
-    if x is None:
-        x = "megabytes" if kind == "pareto" else "rounds"
+    known = {name: value for name, value in given.items() if value is not None}
+    x = known.pop("x", "megabytes" if kind == "pareto" else "rounds")
     check_choice("x", x, [*AXIS_LABELS, *([RANK] if kind == "nodes" else [])])
-    return Options(
-        kind,
-        x,
-        None if at is None else _rounds(at),
-        _QUANTILES if quantiles is None else _pair(quantiles),
-        _WORST if worst is None else check_int("worst", worst, minimum=0),
-    )
+    return {"x": x} | {name: _CHECKS[name](value) for name, value in known.items()}
 
 
 def _rounds(at: Any) -> tuple[int, ...]:
     """Return rounds from a single one or a sequence."""
-    items = [at] if isinstance(at, str | bytes) or not _is_sequence(at) else list(at)
+    items = list(at) if _is_sequence(at) else [at]
     if not items:
         raise ValueError("`at` must be at least one evaluated round, got none; leave it out")
     return tuple(check_int("at", item, minimum=0) for item in items)
@@ -141,6 +101,10 @@ def _is_sequence(value: Any) -> bool:
     return (isinstance(value, Sequence | range) and not isinstance(value, str | bytes)) or (
         hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1
     )
+
+
+_CHECKS = {"at": _rounds, "quantiles": _pair, "worst": partial(check_int, "worst", minimum=0)}
+"""What the options other than `x` are checked and converted by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +150,7 @@ class Series:
             )
         return self.values
 
-    def line(self, quantiles: tuple[float, float]) -> Line:
+    def line(self, quantiles: tuple[float, float] = _QUANTILES) -> charts.Line:
         """Return the mean over nodes and a band between quantiles, by linear interpolation."""
         if self.values.ndim == 1:
             return _without_band(self.x, self.values.astype(float))
@@ -195,7 +159,7 @@ class Series:
             for k, row in enumerate(self.values):
                 if len(known := row[~np.isnan(row)]):
                     low[k], high[k] = np.quantile(known, quantiles)
-        return Line(self.x, over_nodes(self.values)["mean"], low, high)
+        return charts.Line(self.x, over_nodes(self.values)["mean"], low, high)
 
     def scores(self, round_: int | None) -> np.ndarray:
         """Return the scores of all nodes in a round, (n,), the last one for None.
@@ -240,50 +204,50 @@ class Series:
         return known[np.argsort(good[known], kind="stable")][:count].tolist()
 
 
-def _without_band(x: np.ndarray, y: np.ndarray) -> Line:
+def _without_band(x: np.ndarray, y: np.ndarray) -> charts.Line:
     none = np.full(len(x), np.nan)
-    return Line(x, y, none, none)
+    return charts.Line(x, y, none, none)
 
 
-def plot(series: Series, options: Options, ax: "Axes | None") -> "Figure":
-    """Draw one history; see :meth:`topofl.History.plot`."""
+def plot(series: Series, kind: str, ax: "Axes | None", *, x: str, **options: Any) -> "Figure":
+    """Draw one history with checked options; see :meth:`topofl.History.plot`."""
     if ax is not None:
-        ax = new_axes(ax)
-    if options.kind == "band":
-        return _band(series, options, ax)
-    if options.kind == "violin":
-        if (count := len(options.at or ())) > ROWS_LIMIT:
-            raise ValueError(f"`at` must have at most {ROWS_LIMIT} rounds, got {count}")
-        return _violins([series], options, ax, alone=True)
-    if options.kind == "nodes":
-        return _nodes([series], options, own_axes(ax, WIDE, 3.4))
-    means = over_nodes(series.per_node)["mean"]
-    members = front_of(series.x.astype(float), means, series.low_is_good)
+        ax = figures.new_axes(ax)
+    if kind == "band":
+        return _band(series, ax, x, **options)
+    if kind == "violin":
+        if (count := len(options.get("at", ()))) > charts.ROWS_LIMIT:
+            raise ValueError(f"`at` must have at most {charts.ROWS_LIMIT} rounds, got {count}")
+        return _violins([series], ax, alone=True, **options)
+    if kind == "nodes":
+        return _nodes([series], figures.new_axes(ax, figures.WIDE, 3.4), x, **options)
+    means, costs = over_nodes(series.per_node)["mean"], series.x.astype(float)
+    members = charts.front_of(costs, means, series.low_is_good)
     rounds = [f"round {t}" for t in series.rounds.tolist()]
-    few = np.zeros(len(rounds), dtype=bool)
-    few[members] = True  # the others are dominated by earlier evaluations
-    names = labels_of(rounds, members, few, most=_LABELED)
+    few = np.isin(np.arange(len(rounds)), members)  # the others are dominated by earlier ones
+    names = charts.labels_of(rounds, members, few, most=_LABELED)
     note = "(evaluations; filled: Pareto front)"
     if missing := int((~np.isfinite(means)).sum()):
         note += note_on([f"{missing} of {len(means)} evaluations"])
-    labels = f"{AXIS_LABELS[options.x]}\n{note}", series.column.replace("_", " ")
-    return draw_front(Front(series.x.astype(float), means, names, members), ax, labels)
+    labels = f"{AXIS_LABELS[x]}\n{note}", series.column.replace("_", " ")
+    return charts.draw_front(costs, means, names, members, ax, labels)
 
 
-def draw_together(series: Sequence[Series], options: Options, ax: "Axes | None") -> "Figure":
-    """Draw several histories; see :func:`topofl.compare_histories`."""
+def draw_together(
+    series: Sequence[Series], kind: str, ax: "Axes | None", *, x: str, **options: Any
+) -> "Figure":
+    """Draw several histories with checked options; see :func:`topofl.compare_histories`."""
     names = [one.name for one in series]
-    if options.kind == "violin":
-        return _violins(series, options, ax)
-    if options.kind == "nodes":
-        return _nodes(series, options, ax)
-    if options.kind == "band":
-        lines = [one.line(options.quantiles) for one in series]
-        note = f"\n{options.band_note}" if series[0].values.ndim > 1 else ""
+    if kind == "violin":
+        return _violins(series, ax, **options)
+    if kind == "nodes":
+        return _nodes(series, ax, x, **options)
+    if kind == "band":
+        lines = [one.line(**options) for one in series]
         is_drawn = [np.isfinite(line.mean).any() for line in lines]
-        note += note_on([name for name, drawn in zip(names, is_drawn, strict=True) if not drawn])
-        xlabel = f"{AXIS_LABELS[options.x]}{note}"
-        return draw_lines(panels_of_names(names), lines, ax, xlabel, series[0].column)
+        note = note_on([name for name, drawn in zip(names, is_drawn, strict=True) if not drawn])
+        xlabel = f"{AXIS_LABELS[x]}{_note_on_band(series[0], **options)}{note}"
+        return draw_lines(charts.panels_of_names(names), lines, ax, xlabel, series[0].column)
     for one in series:
         one.at(None)
     means = np.array([over_nodes(one.per_node[-1:])["mean"][0] for one in series])
@@ -293,7 +257,7 @@ def draw_together(series: Sequence[Series], options: Options, ax: "Axes | None")
         np.array([one.x[-1] for one in series], dtype=float),
         means,
         ax,
-        (AXIS_LABELS[options.x], series[0].column),
+        (AXIS_LABELS[x], series[0].column),
         ("(last mean over nodes; filled: Pareto front)", missing + note_on_last(series)),
         low_is_good=series[0].low_is_good,
     )
@@ -301,9 +265,9 @@ def draw_together(series: Sequence[Series], options: Options, ax: "Axes | None")
 
 def small_picture(series: Series) -> str:
     """Return the learning curve of a history as HTML, for notebooks."""
-    figure = empty_figure(COLUMN, _INLINE_HEIGHT)
+    figure = figures.empty_figure(figures.COLUMN, _INLINE_HEIGHT)
     ax = figure.subplots()
-    plot(series, check_options("band"), ax)
+    plot(series, "band", ax, x="rounds")
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=80, metadata={"Software": None})
     about = f"{ax.get_ylabel()} by {ax.get_xlabel()}".replace("\n", " ")
@@ -311,11 +275,11 @@ def small_picture(series: Series) -> str:
 
 
 def draw_lines(
-    panels: Sequence[Panel], lines: Sequence[Line], ax: Any, xlabel: str, column: str
+    panels: Sequence[charts.Panel], lines: Sequence[charts.Line], ax: Any, xlabel: str, column: str
 ) -> "Figure":
     """Draw the lines of a column in panels, and return the figure; errors as `draw_panels`."""
     labels = xlabel, column.replace("_", " ")
-    return draw_panels(panels, lines, ax, labels, is_accuracy=column.startswith("accuracy"))
+    return charts.draw_panels(panels, lines, ax, labels, is_accuracy=column.startswith("accuracy"))
 
 
 def draw_costs(
@@ -346,99 +310,113 @@ def draw_costs(
     spans
         (2, k) ends of intervals of the means; None: no intervals.
     """
-    members = front_of(costs, means, low_is_good)
+    members = charts.front_of(costs, means, low_is_good)
     known = np.isfinite(means) & np.isfinite(costs)
-    texts = labels_of([wrapped(name, 22) for name in names], members, known)
-    xlabel = f"{labels[0]}\n{notes[0]}{note_on_labels(texts, known)}{notes[1]}"
-    front = Front(costs, means, texts, members, spans)
-    return draw_front(front, ax, (xlabel, labels[1].replace("_", " ")))
+    texts = charts.labels_of([figures.wrapped(name, 22) for name in names], members, known)
+    xlabel = f"{labels[0]}\n{notes[0]}{charts.note_on_labels(texts, known)}{notes[1]}"
+    ylabel = labels[1].replace("_", " ")
+    return charts.draw_front(costs, means, texts, members, ax, (xlabel, ylabel), spans)
 
 
-def _band(series: Series, options: Options, ax: "Axes | None") -> "Figure":
+def _band(
+    series: Series, ax: "Axes | None", x: str, quantiles: tuple[float, float] = _QUANTILES
+) -> "Figure":
     """Draw the mean and a band over nodes, in a style that no line of the axes has yet."""
     from matplotlib.ticker import MaxNLocator
 
-    line = series.line(options.quantiles)
-    ax = own_axes(ax, WIDE, 3.4)
-    set_font(ax)
-    draw_line(ax, line, len(ax.lines), series.name)
-    if options.x == "rounds":
+    line = series.line(quantiles)
+    ax = figures.new_axes(ax, figures.WIDE, 3.4)
+    figures.set_font(ax)
+    charts.draw_line(ax, line, len(ax.lines), series.name)
+    if x == "rounds":
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    note = f"\n{options.band_note}" if series.values.ndim > 1 else ""
-    ax.set_xlabel(f"{AXIS_LABELS[options.x]}{note}", fontsize=FONT + 1)
-    ax.set_ylabel(series.column.replace("_", " "), fontsize=FONT + 1, parse_math=False)
-    return figure_of(ax)
+    ax.set_xlabel(f"{AXIS_LABELS[x]}{_note_on_band(series, quantiles)}", fontsize=figures.FONT + 1)
+    ax.set_ylabel(series.column.replace("_", " "), fontsize=figures.FONT + 1, parse_math=False)
+    return figures.figure_of(ax)
+
+
+def _note_on_band(series: Series, quantiles: tuple[float, float] = _QUANTILES) -> str:
+    """Return a line for the label of an axis on what line and band are, if there is a band."""
+    low, high = (f"{100 * q:g} %" for q in quantiles)
+    band = "lowest to highest" if quantiles == (0, 1) else f"{low} to {high}"
+    return f"\n(mean over nodes; band: {band})" if series.values.ndim > 1 else ""
 
 
 def _violins(
-    series: Sequence[Series], options: Options, ax: "Axes | None", *, alone: bool = False
+    series: Sequence[Series],
+    ax: "Axes | None",
+    at: Sequence[int | None] = (None,),
+    *,
+    alone: bool = False,
 ) -> "Figure":
     """Draw a violin over nodes for each history and round; `alone`: rounds name those of one."""
-    places = options.at or (None,)
-    rows = [(one, place, k) for k, one in enumerate(series) for place in places]
-    is_named = len(places) == 1 and not (alone and options.at)
-    return draw_violins(
+    rows = [(one, place, k) for k, one in enumerate(series) for place in at]
+    is_named = len(at) == 1 and (at[0] is None or not alone)
+    return charts.draw_violins(
         [
             one.name if is_named else f"{'' if alone else f'{one.name}, '}round {place}"
             for one, place, _ in rows
         ],
         [one.at(place) for one, place, _ in rows],
-        [COLORS[0] if len(series) > len(COLORS) else COLORS[k] for *_, k in rows],
+        [
+            figures.COLORS[0] if len(series) > len(figures.COLORS) else figures.COLORS[k]
+            for *_, k in rows
+        ],
         ax,
-        f"{series[0].column.replace('_', ' ')} of nodes{note_on_nodes(series, places)}",
+        f"{series[0].column.replace('_', ' ')} of nodes{note_on_nodes(series, at)}",
         low_is_good=series[0].low_is_good,
     )
 
 
-def _nodes(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
-    """Draw each node over rounds or costs, or the last scores from the worst to the best node."""
-    return (_ranks if options.x == RANK else _lines_of_nodes)(series, options, ax)
+def _nodes(series: Sequence[Series], ax: Any, x: str, worst: int = _WORST) -> "Figure":
+    """Draw one panel per history: the mean, each node in gray, and the worst nodes in color.
 
-
-def _lines_of_nodes(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
-    """Draw one panel per history: the mean, each node in gray, and the worst nodes in color."""
+    For ranks, draw the last scores instead.
+    """
+    if x == RANK:
+        return _ranks(series, ax, worst)
     panels, lines = [], []
     for one in series:
-        worst = one.worst(options.worst)
-        curves = [over_nodes(one.per_node)["mean"], *one.per_node[:, worst].T]
+        nodes = one.worst(worst)
+        curves = [over_nodes(one.per_node)["mean"], *one.per_node[:, nodes].T]
         groups = tuple(range(len(lines), len(lines) + len(curves)))
         lines += [_without_band(one.x, y) for y in curves]
-        labels = ("mean", *(f"node {node_name(one.labels, node)}" for node in worst))
+        labels = ("mean", *(f"node {node_name(one.labels, node)}" for node in nodes))
         context = [np.column_stack([one.x, y]) for y in one.per_node.T]
         title = one.name if len(series) > 1 else ""
-        panels.append(Panel(title, groups, labels, context, tuple(range(len(groups)))))
-    more = f" and {options.worst} worst" if options.worst else ""
+        panels.append(charts.Panel(title, groups, labels, context, tuple(range(len(groups)))))
+    more = f" and {worst} worst" if worst else ""
     note = f"\n(gray: all nodes; color: mean{more}){note_on_lines(series)}"
-    return draw_lines(panels, lines, ax, f"{AXIS_LABELS[options.x]}{note}", series[0].column)
+    return draw_lines(panels, lines, ax, f"{AXIS_LABELS[x]}{note}", series[0].column)
 
 
-def _ranks(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
+def _ranks(series: Sequence[Series], ax: Any, worst: int) -> "Figure":
     """Draw the last scores of nodes from the worst to the best, with the worst nodes as points."""
     lines = []
     for one in series:
-        x, table = ranked_curves([one.at(None)], low_is_good=one.low_is_good)
+        x, table = charts.ranked_curves([one.at(None)], low_is_good=one.low_is_good)
         lines.append(_without_band(x, table[0]))
-    points = min(options.worst, len(lines[0].x))
+    points = min(worst, len(lines[0].x))
     note = "\n(last evaluation)"
     if len(series) == 1:
         note = f"\n(points: {points} worst)" if points else ""
     xlabel = f"nodes from the worst to the best, %{note}{note_on_nodes(series)}"
     names = [one.name for one in series] if len(series) > 1 else [""]
-    figure = draw_lines(panels_of_names(names), lines, ax, xlabel, series[0].column)
+    figure = draw_lines(charts.panels_of_names(names), lines, ax, xlabel, series[0].column)
     if len(series) == 1:
-        _name_worst(figure.axes[0] if ax is None else ax, series[0], lines[0], options.worst)
+        _name_worst(figure.axes[0] if ax is None else ax, series[0], lines[0], points)
     return figure
 
 
-def _name_worst(ax: Any, series: Series, line: Line, count: int) -> None:
+def _name_worst(ax: Any, series: Series, line: charts.Line, count: int) -> None:
     """Mark the worst nodes on their sorted curve, with their labels, or numbers without any."""
     last = series.per_node[-1]
     nodes = [node for node in series.worst(len(last)) if np.isfinite(last[node])][:count]
     points = [(float(line.x[k]), float(last[node])) for k, node in enumerate(nodes)]
     for x, y in points:  # the worst node is at the left end, and its point half beyond it
-        ax.plot(x, y, "o", color=COLORS[1], markersize=4, clip_on=False, zorder=3)
+        ax.plot(x, y, "o", color=figures.COLORS[1], markersize=4, clip_on=False, zorder=3)
     texts = [f"node {node_name(series.labels, node)}" for node in nodes]
-    if points and label_points(ax, points, texts) is None:
+    if points and not label_points(ax, points, texts):
         raise ValueError(
             f"`ax` must have room for the labels of {len(points)} nodes, got Axes that are too "
             "small; leave it out, or take a smaller `worst`"
@@ -518,4 +496,4 @@ def note_on(items: Sequence[str], what: str = _NOT_FINITE) -> str:
         more = [f"and {len(items) - _LISTED} more"] * (len(items) > _LISTED)
         rows = [f"({what}:", *items[:_LISTED], *more]
         rows[-1] += ")"
-    return "".join(f"\n{wrapped(row, _WIDTH, 2)}" for row in rows)
+    return "".join(f"\n{figures.wrapped(row, _WIDTH, 2)}" for row in rows)

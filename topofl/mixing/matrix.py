@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sparse
 import torch
 
-from topofl import _drawing
+from topofl._drawing.axes import draw_matrix, draw_spectrum, matrix_as_html
 from topofl._linalg import second, spectral
 from topofl._linalg.sparse import as_csr, is_symmetric
 from topofl._support.check import TOLERANCE, check_int, shown
@@ -227,7 +227,7 @@ class MixingMatrix:
         >>> len(figure.axes[0].get_legend().get_texts())  # classes
         10
         """
-        return _drawing.draw_matrix(self.weights, self.name, ax, labels=self.nodes)
+        return draw_matrix(self.weights, self.name, ax, labels=self.nodes)
 
     def plot_spectrum(self, ax: "Axes | None" = None) -> "Figure":
         """Draw all eigenvalues, mark :attr:`slem`, and return the figure.
@@ -250,7 +250,7 @@ class MixingMatrix:
                 f"`plot_spectrum` must have at most {spectral.DENSE_LIMIT} nodes, got "
                 f"n={self.n}: all eigenvalues are computed densely; use slem or spectral_gap"
             )
-        return _drawing.draw_spectrum(self.eigenvalues, self.slem, self.name, ax)
+        return draw_spectrum(self.eigenvalues, self.slem, self.name, ax)
 
     def to_torch(
         self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
@@ -319,7 +319,7 @@ def matrix_picture(matrix: MixingMatrix, when: str = "") -> str:
     entries = matrix.weights.tocoo()
     rows, columns = entries.coords
     about = f"{when}weights of {matrix.name}: receivers as rows, senders as columns"
-    return _drawing.matrix_as_html(rows, columns, entries.data, (matrix.n, matrix.n), about)
+    return matrix_as_html(rows, columns, entries.data, (matrix.n, matrix.n), about)
 
 
 ROUNDS = 6

@@ -3,8 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -58,31 +57,28 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-@contextmanager
-def styled(*, grid: bool = True) -> Iterator[None]:
-    """Set the colors and sizes of the page for figures drawn in this context."""
-    with mpl.rc_context({**_STYLE, "axes.grid": grid}):
-        yield
+styled = mpl.rc_context(_STYLE)
+"""Sets the colors and sizes of the page for the figures of a function that it decorates."""
 
 
+@styled
 def inline(drawn: "DescribedFigure", key: str) -> Markup:
     """Return a figure as an ``svg`` element, or as an ``img`` with a PNG if it is too large.
 
     Parameters
     ----------
     drawn
-        Figure that was drawn inside :func:`styled`.
+        Figure of a :data:`styled` function.
     key
         Prefix of all ids; unique among the figures of a page.
     """
     stream = io.BytesIO()
     metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with styled():
-        drawn.figure.savefig(stream, format="svg", metadata=metadata)
-        text = _cleaned(ElementTree.fromstring(stream.getvalue()), key, drawn)
-        if len(text) <= SVG_LIMIT:
-            return Markup(text)
-        return _raster(drawn.figure, f"{drawn.title}. {drawn.description}")
+    drawn.figure.savefig(stream, format="svg", metadata=metadata)
+    text = _cleaned(ElementTree.fromstring(stream.getvalue()), key, drawn)
+    if len(text) <= SVG_LIMIT:
+        return Markup(text)
+    return _raster(drawn.figure, f"{drawn.title}. {drawn.description}")
 
 
 def _raster(figure: Figure, text: str) -> Markup:
@@ -163,6 +159,7 @@ def _legend(figure: Figure) -> None:
     figure.legend(loc="outside upper left", ncols=2, borderpad=0)
 
 
+@styled
 def spectrum(eigenvalues: np.ndarray, *, rounds: int = 1) -> DescribedFigure:
     """Plot real eigenvalues as a histogram, or complex ones in the plane.
 
@@ -178,10 +175,8 @@ def spectrum(eigenvalues: np.ndarray, *, rounds: int = 1) -> DescribedFigure:
     if rounds > 1:
         of = f"the product of one period's {rounds} mixing matrices"
     draw = _plane if np.iscomplexobj(eigenvalues) else _histogram
-    with styled():
-        figure, ax = _axes()
-        words = draw(ax, eigenvalues)
-    return DescribedFigure(figure, "Spectrum", f"{words} Eigenvalues of {of}.")
+    figure, ax = _axes()
+    return DescribedFigure(figure, "Spectrum", f"{draw(ax, eigenvalues)} Eigenvalues of {of}.")
 
 
 def _histogram(ax: Any, eigenvalues: np.ndarray) -> str:
@@ -205,6 +200,7 @@ def _plane(ax: Any, eigenvalues: np.ndarray) -> str:
     return f"{count} in the complex plane, inside the unit circle{second}."
 
 
+@styled
 def decay(
     distances: np.ndarray, factor: float | None, *, period: int | None = 1
 ) -> DescribedFigure:
@@ -221,31 +217,30 @@ def decay(
     """
     rounds, seen = np.arange(len(distances)), np.maximum(distances, FLOOR)
     dashed: dict[str, Any] = {"color": THEORY, "linestyle": "--"}
-    with styled():
-        figure, ax = _axes()
-        if factor:
-            ax.plot(rounds, factor**rounds, **dashed, label=f"theory: {factor:.4g} per round")
-        elif factor == 0 and period is not None:
-            ax.axvline(period, **dashed, label=f"theory: exact after {_rounds(period)}")
-        ax.plot(rounds, seen, color=MEASURED, label="measured", linewidth=1.8)
-        ax.set(xlabel="round", ylabel="relative consensus distance", yscale="log")
-        # The measured values, and at least one decade.
-        ax.set(xlim=(0, max(len(rounds) - 1, 1)), ylim=(min(seen.min() / 2, 0.09), 2))
-        _write_plainly(ax.yaxis)
-        ax.xaxis.get_major_locator().set_params(integer=True)
-        _legend(figure)
+    figure, ax = _axes()
+    if factor:
+        ax.plot(rounds, factor**rounds, **dashed, label=f"theory: {factor:.4g} per round")
+    elif factor == 0 and period is not None:
+        ax.axvline(period, **dashed, label=f"theory: exact after {_rounds(period)}")
+    ax.plot(rounds, seen, color=MEASURED, label="measured", linewidth=1.8)
+    ax.set(xlabel="round", ylabel="relative consensus distance", yscale="log")
+    # The measured values, and at least one decade.
+    ax.set(xlim=(0, max(len(rounds) - 1, 1)), ylim=(min(seen.min() / 2, 0.09), 2))
+    _write_plainly(ax.yaxis)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    _legend(figure)
     return DescribedFigure(figure, "Consensus over rounds", _decay_in_words(distances, factor))
 
 
+@styled
 def line(rounds: np.ndarray, values: np.ndarray, name: str) -> DescribedFigure:
     """Plot a metric over rounds, with gaps for NaN."""
     known = values[np.isfinite(values)]
-    with styled():
-        figure, ax = _axes(3.0, 2.0)
-        ax.plot(rounds, values, color=MEASURED, marker="o", markersize=3, linewidth=1.5)
-        margin = max((rounds[-1] - rounds[0]) / 20, 0.5)  # the same rounds where values are missing
-        ax.set(xlabel="round", title=name, xlim=(rounds[0] - margin, rounds[-1] + margin))
-        ax.xaxis.get_major_locator().set_params(integer=True)
+    figure, ax = _axes(3.0, 2.0)
+    ax.plot(rounds, values, color=MEASURED, marker="o", markersize=3, linewidth=1.5)
+    margin = max((rounds[-1] - rounds[0]) / 20, 0.5)  # the same rounds where values are missing
+    ax.set(xlabel="round", title=name, xlim=(rounds[0] - margin, rounds[-1] + margin))
+    ax.xaxis.get_major_locator().set_params(integer=True)
     ends = f"From {known[0]:.4g} to {known[-1]:.4g}"
     words = f"{ends}, lowest {known.min():.4g}, highest {known.max():.4g}."
     return DescribedFigure(figure, name, words)
@@ -274,6 +269,7 @@ def _write_plainly(axis: Any) -> None:
     axis.set_minor_formatter(lambda value, place: "")
 
 
+@styled
 def against_identity(
     points: Sequence[Point], title: str, x: str, y: str, *, logarithmic: bool
 ) -> DescribedFigure:
@@ -282,35 +278,31 @@ def against_identity(
     Parameters
     ----------
     points
-        One point per graph; points that are close share a label.
+        One point per graph, at least one; points that are close share a label.
     title, x, y
         Title of the figure and labels of its axes.
     logarithmic
         Whether axes are logarithmic; if so, all values must be above 0.
     """
-    values = np.array([point[1:] for point in points], dtype=float).reshape(-1, 2)
-    with styled():
-        figure, ax = _axes(4.8, 4.0)
-        low, high = _limits(values, logarithmic)
-        ax.plot([low, high], [low, high], color=THEORY, linestyle="--", label="measured = theory")
-        ax.plot(values[:, 0], values[:, 1], "o", color=MEASURED, markersize=6, markeredgewidth=0)
-        if logarithmic:
-            ax.set(xscale="log", yscale="log")
-            _write_plainly(ax.xaxis)
-            _write_plainly(ax.yaxis)
-        ax.set(xlabel=x, ylabel=y, xlim=(low, high), ylim=(low, high), aspect="equal")
-        _legend(figure)
-        _label_points(ax, points)
+    values = np.array([point[1:] for point in points], dtype=float)
+    figure, ax = _axes(4.8, 4.0)
+    low, high = float(values.min()), float(values.max())
+    if logarithmic:
+        low, high = 10 ** np.floor(np.log10(low)) / 1.5, 10 ** np.ceil(np.log10(high)) * 1.5
+    else:
+        margin = max((high - low) / 10, 0.05)
+        low, high = low - margin, high + margin
+    ax.plot([low, high], [low, high], color=THEORY, linestyle="--", label="measured = theory")
+    ax.plot(*values.T, "o", color=MEASURED, markersize=6, markeredgewidth=0)
+    if logarithmic:
+        ax.set(xscale="log", yscale="log")
+        _write_plainly(ax.xaxis)
+        _write_plainly(ax.yaxis)
+    ax.set(xlabel=x, ylabel=y, xlim=(low, high), ylim=(low, high), aspect="equal")
+    _legend(figure)
+    _label_points(ax, points)
     words = "; ".join(f"{name}: theory {a:.4g}, measured {b:.4g}" for name, a, b in points)
     return DescribedFigure(figure, title, f"{words}. The dashed line is where both are equal.")
-
-
-def _limits(values: np.ndarray, logarithmic: bool) -> tuple[float, float]:
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.1, 1.0)
-    if logarithmic:
-        return 10 ** np.floor(np.log10(low)) / 1.5, 10 ** np.ceil(np.log10(high)) * 1.5
-    margin = max((high - low) / 10, 0.05)
-    return low - margin, high + margin
 
 
 def _label_points(ax: Any, points: Sequence[Point]) -> None:
@@ -321,15 +313,13 @@ def _label_points(ax: Any, points: Sequence[Point]) -> None:
     """
     ax.figure.draw_without_rendering()
     places: dict[tuple[int, int], list[Point]] = {}
-    for point in points:
-        x, y = ax.transData.transform(point[1:])
+    at = ax.transData.transform([point[1:] for point in points])
+    for point, (x, y) in zip(points, at.tolist(), strict=True):
         places.setdefault((round(x / 4), round(y / 4)), []).append(point)
-    start, end = (ax.transAxes.transform(corner) for corner in ((0, 0), (1, 1)))
+    start, end = ax.transAxes.transform([(0, 0), (1, 1)])
     line = np.linspace(start, end, 200)
-    taken = [Bbox.from_bounds(x - 1, y - 1, 2, 2) for x, y in line]
-    taken += [
-        Bbox.from_bounds(x - 4, y - 4, 8, 8)
-        for x, y in ax.transData.transform([point[1:] for point in points])
+    taken = [
+        Bbox([place - half, place + half]) for own, half in ((line, 1), (at, 4)) for place in own
     ]
     for shared in places.values():
         label = ax.annotate(
@@ -341,31 +331,27 @@ def _label_points(ax: Any, points: Sequence[Point]) -> None:
 
 def _place(ax: Any, label: Annotation, taken: Sequence[Bbox]) -> Bbox:
     """Move a label to the first offset with the smallest overlap; return its box."""
-    size = np.array(label.get_window_extent().size)
+    half = np.array(label.get_window_extent().size) / 2
     center = ax.transData.transform(label.xy)
-    boxes = []
-    for away in (4, 12, 22, 34):
-        for across, up in ((1, -1), (1, 1), (-1, -1), (-1, 1), (1, 0), (-1, 0), (0, -1), (0, 1)):
-            middle = center + (size / 2 + away) * (across, up)
-            boxes.append(Bbox([middle - size / 2, middle + size / 2]))
-    outside = [box.width * box.height - _shared(box, ax.bbox) for box in boxes]
-    covered = [sum(_shared(box, other) for other in taken) for box in boxes]
-    overlaps = np.add(covered, outside)
-    best = int(np.argmin(np.round(overlaps, 6)))
-    middle = (boxes[best].p0 + boxes[best].p1) / 2
-    label.set_position(tuple((middle - center) * 72 / ax.figure.dpi))
+    ways = np.array([(1, -1), (1, 1), (-1, -1), (-1, 1), (1, 0), (-1, 0), (0, -1), (0, 1)])
+    away = np.array([4, 12, 22, 34])[:, None, None]
+    middles = center + ((half + away) * ways).reshape(-1, 2)
+    low, high = middles - half, middles + half
+
+    def shared(other: Bbox) -> np.ndarray:
+        sides = np.minimum(high, other.max) - np.maximum(low, other.min)
+        return sides.clip(0).prod(axis=1)
+
+    outside = (2 * half).prod() - shared(ax.bbox)
+    best = int(np.argmin(np.round(sum(map(shared, taken)) + outside, 6)))
+    label.set_position(tuple((middles[best] - center) * 72 / ax.figure.dpi))
     if best >= 16:  # too far to be read as the name of its point
-        ends = ax.transData.inverted().transform([center, middle])
-        ax.plot(ends[:, 0], ends[:, 1], color=INK, linewidth=0.4, zorder=1)
-    return boxes[best]
+        ends = ax.transData.inverted().transform([center, middles[best]])
+        ax.plot(*ends.T, color=INK, linewidth=0.4, zorder=1)
+    return Bbox([low[best], high[best]])
 
 
-def _shared(box: Bbox, other: Bbox) -> float:
-    """Return the area that two boxes share."""
-    part = Bbox.intersection(box, other)
-    return 0.0 if part is None else part.width * part.height
-
-
+@mpl.rc_context({**_STYLE, "axes.grid": False})
 def picture(graph: Topology | TopologySequence, label_counts: Any = None) -> DescribedFigure:
     """Return the picture of a graph, or of the first rounds of a sequence.
 
@@ -379,14 +365,13 @@ def picture(graph: Topology | TopologySequence, label_counts: Any = None) -> Des
         (n, classes) counts that determine the colors of the nodes.
     """
     nameless = as_topology(graph, name="")
-    with styled(grid=False):
-        if isinstance(nameless, TopologySequence):
-            figure, period = nameless.plot(label_counts=label_counts), nameless.period
-            repeats = "without a period" if period is None else f"of a period of {period:,}"
-            words = f"Rounds 0 to {len(figure.axes) - 1} {repeats}, {nameless.n:,} nodes."
-            return DescribedFigure(figure, "Picture", words)
-        figure, ax = _axes(3.5 if label_counts is None else 4.2)
-        nameless.plot(ax, label_counts=label_counts)
+    if isinstance(nameless, TopologySequence):
+        figure, period = nameless.plot(label_counts=label_counts), nameless.period
+        repeats = "without a period" if period is None else f"of a period of {period:,}"
+        words = f"Rounds 0 to {len(figure.axes) - 1} {repeats}, {nameless.n:,} nodes."
+        return DescribedFigure(figure, "Picture", words)
+    figure, ax = _axes(3.5 if label_counts is None else 4.2)
+    nameless.plot(ax, label_counts=label_counts)
     remark = ax.get_title().replace("\n", " ")
     ax.set_title("")
     kind = "directed" if nameless.is_directed else "undirected"

@@ -1,6 +1,5 @@
 """What all pages share: templates, tables with reasons and meanings, titles, and files."""
 
-import math
 import os
 import re
 import secrets
@@ -78,10 +77,11 @@ def _arguments(text: str) -> list[str]:
 
 
 def _argument(text: str) -> str:
+    if counts := _COUNTS.fullmatch(text):
+        return f"{counts[1]} nodes"
     pair = _PAIR.fullmatch(text)
     if pair is None:
-        counts = _COUNTS.fullmatch(text)
-        return _value(text) if counts is None else f"{counts[1]} nodes"
+        return _value(text)
     key, value = pair[1].replace("_", " "), pair[2]
     if key == "n":
         return f"{value} nodes"
@@ -91,10 +91,9 @@ def _argument(text: str) -> str:
 
 
 def _value(text: str) -> str:
-    call = _CALL.fullmatch(text)
-    if call is not None:
+    if call := _CALL.fullmatch(text):
         inner = ", ".join(_arguments(call[2]))
-        return f"{_spelled(call[1])} ({inner})" if inner else _spelled(call[1])
+        return _spelled(call[1]) + (f" ({inner})" if inner else "")
     return text.strip("'").replace("_", " ") if text.startswith("'") else text
 
 
@@ -112,30 +111,21 @@ def _described() -> dict[str, MetricColumn]:
     return {column.name: column for column in all_columns()}
 
 
-def group_of(column: str) -> str:
-    """Return the group of a column by its name; unknown columns belong to "other".
-
-    Examples
-    --------
-    >>> group_of("spectral gap"), group_of("luck")
-    ('averaging', 'other')
-    """
-    return _described()[column].group if column in _described() else "other"
-
-
 def by_group(columns: Sequence[str]) -> list[tuple[dict[str, str], list[str]]]:
     """Return the columns by group, with groups in the order of :func:`topofl.metrics.compare`.
 
-    A group has a key and a label, its heading.
+    A group has a key and a label, its heading. Unknown columns are in the last one, "other".
 
     Examples
     --------
-    >>> [(group["label"], names) for group, names in by_group(["slem", "B", "spectral gap"])]
-    [('averaging', ['slem', 'spectral gap']), ('over rounds', ['B'])]
+    >>> [(group["label"], names) for group, names in by_group(["slem", "luck", "spectral gap"])]
+    [('averaging', ['slem', 'spectral gap']), ('other numbers', ['luck'])]
     """
-    groups = {**GROUPS, "other": "other numbers"}
-    members = {key: [name for name in columns if group_of(name) == key] for key in groups}
-    return [({"key": key, "label": groups[key]}, names) for key, names in members.items() if names]
+    members: dict[str, list[str]] = {key: [] for key in (*GROUPS, "other")}
+    for name in columns:
+        members[_described()[name].group if name in _described() else "other"].append(name)
+    labels = {**GROUPS, "other": "other numbers"}
+    return [({"key": key, "label": labels[key]}, names) for key, names in members.items() if names]
 
 
 def view(table: Table, key: str, caption: str, *, grouped: bool = True) -> dict[str, Any]:
@@ -163,37 +153,32 @@ def view(table: Table, key: str, caption: str, *, grouped: bool = True) -> dict[
         for group, names in (by_group(others) if grouped else [({"key": key, "label": ""}, others)])
     ]
     columns = [column for _, members in groups for column in members]
-    places = {name: k for k, name in enumerate(table.columns)}
     rows = [
         {
             "number": k,
             "name": printable(str(row[0])),
             "title": printable(title_of(str(row[0]))),
-            "cells": [_cell(row[places[column["name"]]], column, reasons) for column in columns],
+            "cells": [_cell(row, column, reasons) for column in columns],
         }
         for k, row in enumerate(table.rows, start=1)
     ]
-    return {
-        "id": key,
-        "caption": caption,
-        "first": first,
-        "groups": groups,
-        "rows": rows,
-        "reasons": reasons,
-    }
+    shown = {"id": key, "caption": caption, "first": first}
+    return shown | {"groups": groups, "rows": rows, "reasons": reasons}
 
 
 def _column(table: Table, name: str, group: dict[str, str]) -> dict[str, Any]:
     return {
         "name": name,
+        "place": table.columns.index(name),
         "group": group,
         "meaning": _described()[name].meaning if name in _described() else "",
         "is_number": not any(isinstance(cell, str) for cell in table.column(name)),
     }
 
 
-def _cell(value: Any, column: dict[str, Any], reasons: list[str]) -> dict[str, Any]:
+def _cell(row: Sequence[Any], column: dict[str, Any], reasons: list[str]) -> dict[str, Any]:
     """Return text, sort key and column; for a missing value, its reason and footnote number."""
+    value = row[column["place"]]
     if isinstance(value, NotApplicable):
         number = reasons.index(value.reason) + 1
         about = {"text": str(value), "key": "", "note": number, "reason": value.reason}
@@ -207,10 +192,8 @@ def _sort_key(value: Any) -> str:
     number = value.mean if isinstance(value, Spread) else value
     if not isinstance(number, Real):
         return str(number)
-    key = float(number)
-    if math.isinf(key):
-        return "Infinity" if key > 0 else "-Infinity"
-    return "" if math.isnan(key) else repr(key)
+    key = repr(float(number))
+    return {"inf": "Infinity", "-inf": "-Infinity", "nan": ""}.get(key, key)
 
 
 @cache
@@ -290,8 +273,15 @@ def replacing(path: str | Path) -> Iterator[IO[str]]:
     ...     print(Path(folder, "a.txt").read_text())
     whole
     """
-    target = Path(path).resolve()
-    _check_target(Path(path), target)
+    path, target = Path(path), Path(path).resolve()
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot write {path}: it is a folder; name a file in it")
+    if not target.parent.exists():
+        raise FileNotFoundError(
+            f"cannot write {path}: there is no folder {path.parent}; create it first"
+        )
+    if not target.parent.is_dir():
+        raise NotADirectoryError(f"cannot write {path}: {path.parent} is not a folder")
     partial = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         file = partial.open("x", encoding="utf-8", newline="\n")
@@ -310,14 +300,3 @@ def replacing(path: str | Path) -> Iterator[IO[str]]:
         raise
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _check_target(path: Path, target: Path) -> None:
-    if target.is_dir():
-        raise IsADirectoryError(f"cannot write {path}: it is a folder; name a file in it")
-    if not target.parent.exists():
-        raise FileNotFoundError(
-            f"cannot write {path}: there is no folder {path.parent}; create it first"
-        )
-    if not target.parent.is_dir():
-        raise NotADirectoryError(f"cannot write {path}: {path.parent} is not a folder")

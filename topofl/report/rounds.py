@@ -3,7 +3,7 @@
 import base64
 import itertools
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,22 +23,13 @@ ENTRIES = 20
 """Largest number of classes that are listed in a legend; of more, the first and the last are."""
 
 
-class NodeOrder(NamedTuple):
-    """Nodes from first to last, what they are ordered by, and colors that show it.
-
-    Each strip of colors along the axes has a title, the stops of a CSS gradient, and a legend of
-    colors and names.
-    """
-
-    order: np.ndarray
-    words: str
-    strips: list[dict[str, Any]]
-
-
 def node_order(
     n: int, groups: Sequence[Sequence[int]], label_counts: Any, last: Collection[int], name: str
-) -> NodeOrder:
+) -> tuple[np.ndarray, str, list[dict[str, Any]]]:
     """Return nodes by whether they are in `last`, by group, most frequent class and number.
+
+    It returns the nodes from first to last, what they are ordered by, and strips of colors along
+    the axes that show it: a title, the stops of a CSS gradient, and a legend of colors and names.
 
     Parameters
     ----------
@@ -66,26 +57,20 @@ def node_order(
         group[list(members)] = k
     order = np.lexsort((np.arange(n), most, group, np.isin(np.arange(n), sorted(last))))
     keys = [f"group ({len(groups)})"] * bool(groups) + ["most frequent class"] * bool(classes)
-    strips = [_group_strip(group[order], len(groups))] if groups else []
-    names = getattr(label_counts, "class_names", None) or [f"class {k}" for k in range(classes)]
-    strips += [_class_strip(most[order], names)] if classes else []
-    return NodeOrder(order, ", then by ".join(keys) or "number", strips)
-
-
-def _group_strip(group: np.ndarray, count: int) -> dict[str, Any]:
-    tones = ["var(--soft)", "var(--rule)"]
-    stops = _stops(["transparent" if k == count else tones[k % 2] for k in group.tolist()])
-    legend = list(zip(tones, ("one group", "the next"), strict=True))
-    return {"title": "Groups", "stops": stops, "legend": legend}
-
-
-def _class_strip(most: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
-    colors = class_colors(len(names))
-    found = sorted(set(most.tolist()))
-    listed = found if len(found) <= ENTRIES else [found[0], found[-1]]
-    legend = [(colors[k], str(names[k])) for k in listed]
-    stops = _stops([colors[k] for k in most.tolist()])
-    return {"title": "Most frequent class", "stops": stops, "legend": legend}
+    strips = []
+    if groups:
+        tones = ["var(--soft)", "var(--rule)"]
+        own = ["transparent" if k == len(groups) else tones[k % 2] for k in group[order].tolist()]
+        legend = list(zip(tones, ("one group", "the next"), strict=True))
+        strips.append({"title": "Groups", "stops": _stops(own), "legend": legend})
+    if classes:
+        names = getattr(label_counts, "class_names", None) or [f"class {k}" for k in range(classes)]
+        colors, found = class_colors(classes), np.unique(most).tolist()
+        listed = found if len(found) <= ENTRIES else [found[0], found[-1]]
+        stops = _stops([colors[k] for k in most[order].tolist()])
+        legend = [(colors[k], str(names[k])) for k in listed]
+        strips.append({"title": "Most frequent class", "stops": stops, "legend": legend})
+    return order, ", then by ".join(keys) or "number", strips
 
 
 def _stops(colors: Sequence[str]) -> str:
@@ -172,9 +157,9 @@ def rounds_report(
     marked = (x.attackers if isinstance(x, History) else ()) if marked is None else marked
     limits: dict[str, Any] = {"minimum": 0, "maximum": source.n - 1, "maximum_name": "n - 1"}
     last = {check_int("marked", i, **limits) for i in marked}
-    nodes = node_order(source.n, node_groups(x), label_counts, last, source.name)
+    order, words, strips = node_order(source.n, node_groups(x), label_counts, last, source.name)
     known, missing = _split_columns(table)
-    shown, stages = _stages(source, known, nodes, len(last))
+    shown, stages = _stages(source, known, order, len(last))
     first = headline(known.columns[1:])
     curves = _column_curves(known, first)
     return page_template("topofl.report", "rounds.html").render(
@@ -188,7 +173,8 @@ def rounds_report(
         missing=missing,
         curves=[inline(drawn, f"curve-{k}") for k, drawn in enumerate(curves)],
         first_curves=sum(drawn.title in first for drawn in curves),
-        nodes=nodes,
+        ordered_by=words,
+        strips=strips,
         marked=marked_name,
         facts=weights_and_versions(weights),
         command=command,
@@ -210,19 +196,17 @@ def _check_table(table: Table) -> None:
 
 def _split_columns(table: Table) -> tuple[Table, list[tuple[str, str]]]:
     """Return the columns with values, and names and reasons of those that never apply."""
-    known, missing = [], []
-    for name in table.columns:
-        cells = table.column(name)
-        if all(isinstance(cell, NotApplicable) for cell in cells):
-            missing.append((name, cells[0].reason))
-        else:
-            known.append(name)
-    rows = tuple(zip(*(table.column(name) for name in known), strict=True))
-    return Table(tuple(known), rows, title=table.title), missing
+    missing = {
+        name: table.column(name)[0].reason
+        for name in table.columns
+        if all(isinstance(cell, NotApplicable) for cell in table.column(name))
+    }
+    known = [name for name in table.columns if name not in missing]
+    return table.select(known), list(missing.items())
 
 
 def _stages(
-    source: Any, table: Table, nodes: NodeOrder, marked: int
+    source: Any, table: Table, order: np.ndarray, marked: int
 ) -> tuple[dict[str, Any], Table]:
     """Return the data of the script, and a table whose rows are stages of equal rounds.
 
@@ -230,7 +214,7 @@ def _stages(
     into them; the number of marked nodes; and the metrics of each stage.
     """
     rounds = [int(t) for t in table.column("round")]
-    bits = [_encoded_pairs(source.at(t).weights, nodes.order) for t in rounds]
+    bits = [_encoded_pairs(source.at(t).weights, order) for t in rounds]
     cells = [[as_text(cell) for cell in row[1:]] for row in table.rows]
     graphs = {graph: k for k, graph in enumerate(dict.fromkeys(bits))}
     by_content = itertools.groupby(range(len(rounds)), lambda k: (bits[k], cells[k]))

@@ -1,9 +1,7 @@
 """Spectral report: table, measurements and figures of graphs as one HTML page."""
 
-import math
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -19,58 +17,20 @@ from topofl._support.table import NotApplicable, Table
 from topofl.metrics._rounds import WeightRule, as_rounds, is_list_of_matrices
 from topofl.metrics.compare import headline
 from topofl.mixing import MixingMatrix, MixingSequence
-from topofl.report.figures import (
-    ROUNDING_FLOOR,
-    DescribedFigure,
-    Point,
-    against_identity,
-    decay,
-    inline,
-    picture,
-    spectrum,
-)
+from topofl.report import figures
 from topofl.report.pages import page_template, view
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
 
-@dataclass(frozen=True, eq=False)
-class Measurements:
-    """Measurements of one graph.
-
-    Parameters
-    ----------
-    name, n, period
-        Name, size and period of the graph; the period is None if it does not repeat.
-    graph
-        Graph to be drawn.
-    contraction
-        Geometric mean factor on consensus distance per round, in the long run.
-    distances
-        Consensus distance after 0, 1, ... rounds, relative to the start.
-    eigenvalues
-        Eigenvalues of the mixing matrix, or of the product of one period.
-    """
-
-    name: str
-    n: int
-    period: int | None
-    graph: Topology | TopologySequence
-    contraction: float | NotApplicable
-    distances: np.ndarray | NotApplicable
-    eigenvalues: np.ndarray | NotApplicable
-
-
 def measure(
-    graph: Any, name: str, *, rounds: int, seed: int, weights: WeightRule | None = None
-) -> Measurements:
+    graph: Any, *, rounds: int, seed: int, weights: WeightRule | None = None
+) -> dict[str, Any]:
     """Return the measurements of one graph, from random starts.
 
     Parameters
     ----------
     graph
         A graph as in :func:`topofl.metrics.compare`.
-    name
-        Name of its row.
     rounds
         Number of simulated rounds; for the contraction of a periodic sequence, rounded up to whole
         periods.
@@ -78,6 +38,15 @@ def measure(
         Seed of the random starts.
     weights
         Rule from Topology to MixingMatrix for graphs.
+
+    Returns
+    -------
+    dict
+        ``graph``, to be drawn, and its ``period``, None if it does not repeat. The others may be
+        :class:`topofl.NotApplicable`: ``contraction``, the geometric mean factor on consensus
+        distance per round in the long run; ``distances``, consensus distance after 0, 1, ...
+        rounds, relative to the start; and ``eigenvalues`` of the mixing matrix, or of the product
+        of one period.
     """
     source, rule = graph, None
     if not (isinstance(graph, MixingMatrix) or is_list_of_matrices(graph)):
@@ -90,8 +59,8 @@ def measure(
         distances = _distances(used, rounds, seed)
     except TopologyError as error:
         contraction = distances = NotApplicable(str(error))
-    found = (contraction, distances, _eigenvalues(used))
-    return Measurements(name, used.n, used.period, drawn, *found)
+    found = {"contraction": contraction, "distances": distances, "eigenvalues": _eigenvalues(used)}
+    return {"graph": drawn, "period": used.period} | found
 
 
 def _support_of(used: MixingSequence) -> Topology | TopologySequence:
@@ -118,7 +87,7 @@ def _distances(used: MixingSequence, rounds: int, seed: int) -> np.ndarray | Not
         if not (matrix.is_row_stochastic and (push_weights == 1).all()):
             push_weights = matrix @ push_weights
         distances.append(metrics.consensus_distance((values / push_weights)[:, None]) / start)
-        if distances[-1] < ROUNDING_FLOOR:
+        if distances[-1] < figures.ROUNDING_FLOOR:
             break
     return np.array(distances)
 
@@ -194,16 +163,14 @@ def spectral_report(
     seed = check_int("seed", seed, minimum=0)
     rounds = check_int("rounds", rounds, minimum=1)
     _check_table(graphs, table)
-    measured = [
-        measure(graph, str(name), rounds=rounds, seed=seed, weights=weights)
-        for graph, name in zip(graphs, table.column("name"), strict=True)
-    ]
+    measured = [measure(graph, rounds=rounds, seed=seed, weights=weights) for graph in graphs]
     numbers = view(table, "numbers", table.title or "All numbers")
     decisive = "The numbers that decide; the others are below"
-    glance = view(_glance(table), "glance", decisive, grouped=False)
-    theory = _prediction_table(table, measured)
+    first = table.select([table.columns[0], *headline(table.columns[1:])])
+    glance = view(first, "glance", decisive, grouped=False)
+    theory = _prediction_table(table, [item["contraction"] for item in measured])
     factors = "Factor on consensus distance per round, predicted and measured"
-    start = "averaging from a standard normal start, one number per node"
+    how = f"over {rounds:,} rounds of averaging from a standard normal start, one number per node"
     rule, versions = weights_and_versions(weights)
     rows = zip(numbers["rows"], glance["rows"], measured, table.column("slem"), strict=True)
     return page_template("topofl.report", "page.html").render(
@@ -217,12 +184,7 @@ def spectral_report(
             {"row": row, "first": first, "panels": _panels(item, slem, row["number"], label_counts)}
             for row, first, item, slem in rows
         ],
-        facts=[
-            rule,
-            ("Measured", f"over {rounds:,} rounds of {start}"),
-            ("Seed", str(seed)),
-            versions,
-        ],
+        facts=[rule, ("Measured", how), ("Seed", str(seed)), versions],
         command=command,
         notes=notes,
     )
@@ -248,13 +210,6 @@ def _check_table(graphs: Any, table: Table) -> None:
         )
 
 
-def _glance(table: Table) -> Table:
-    """Return the table of the most important numbers."""
-    names = headline(table.columns[1:])
-    columns = [table.column(name) for name in (table.columns[0], *names)]
-    return Table((table.columns[0], *names), tuple(zip(*columns, strict=True)))
-
-
 def weights_and_versions(weights: WeightRule | None) -> list[tuple[str, str]]:
     """Return the weight rule and the package versions as pairs of heading and text."""
     rule = "the graph's own, else Metropolis-Hastings if it is undirected, else uniform pull"
@@ -266,11 +221,10 @@ def weights_and_versions(weights: WeightRule | None) -> list[tuple[str, str]]:
     ]
 
 
-def _prediction_table(table: Table, measured: Sequence[Measurements]) -> Table:
+def _prediction_table(table: Table, factors: Sequence[Any]) -> Table:
     """Return a table of predicted and measured contraction factors and gaps."""
-    factors = [item.contraction for item in measured]
     columns = {
-        "graph": [item.name for item in measured],
+        "graph": map(str, table.column("name")),
         "slem (theory)": table.column("slem"),
         "contraction (measured)": factors,
         "spectral gap (theory)": table.column("spectral gap"),
@@ -279,35 +233,18 @@ def _prediction_table(table: Table, measured: Sequence[Measurements]) -> Table:
     return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
-def _numbered(
-    predicted: Sequence[Any], measured: Sequence[Any], is_shown: Callable[[Any], bool]
-) -> tuple[list[Point], str]:
-    """Return the points that are shown, named by numbers of graphs, and the numbers of others."""
-    points: list[Point] = []
-    left_out = []
-    for number, pair in enumerate(zip(predicted, measured, strict=True), start=1):
-        if all(map(is_shown, pair)):
-            points.append((str(number), float(pair[0]), float(pair[1])))
-        else:
-            left_out.append(str(number))
-    return points, ", ".join(left_out)
-
-
 def _gap_panel(theory: Table) -> dict[str, Any]:
     """Return the plot of measured against predicted gaps, with points numbered like the graphs."""
-    points, left_out = _numbered(
-        theory.column("spectral gap (theory)"),
-        theory.column("gap (measured)"),
-        lambda gap: not isinstance(gap, NotApplicable) and gap > 0,
-    )
+    values = map(theory.column, ("spectral gap (theory)", "gap (measured)"))
     words = (
         "Each point is a graph, labeled by its number. For points above the line, the number of "
         "measured rounds may be too small to show the long-run rate."
     )
-    if left_out:
-        words += f" Graphs not shown, since a value is missing or not above 0: {left_out}."
     axes = ("spectral gap (theory)", "1 - measured contraction")
-    return _comparison("Spectral gap against measured decay", axes, points, "gaps", words)
+    title = "Spectral gap against measured decay"
+    return _comparison(
+        title, axes, [*map(_floats, values)], "gaps", words, "is missing or not above 0"
+    )
 
 
 def _push_sum_panels(table: Table) -> list[dict[str, Any]]:
@@ -316,79 +253,81 @@ def _push_sum_panels(table: Table) -> list[dict[str, Any]]:
     They are of logarithms, since bounds on 1 - q often underflow.
     """
     panels = []
-    for symbol, quantity, value in (
-        ("q", "log10(1 - q)", lambda q: 1 - q),
-        ("C", "log10(C)", lambda c: c),
-    ):
+    for symbol, quantity in (("q", "log10(1 - q)"), ("C", "log10(C)")):
         names = (f"{quantity}, SGP", f"{symbol} measured")
         if not set(names) <= set(table.columns):
             continue
-        predicted, measured = map(table.column, names)
-        points, left_out = _numbered(
-            predicted, [_log10(cell, value) for cell in measured], _is_finite
-        )
+        predicted, measured = (_floats(table.column(name)) for name in names)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            measured = np.log10(1 - measured if symbol == "q" else measured)
         words = (
             "Theory: the bound of SGP, as a logarithm since it is loose for graphs of ordinary "
             "size. For points on the line, the bound is tight."
         )
-        if left_out:
-            words += f" Graphs not shown, since a value is not finite: {left_out}."
-        axes = [f"{quantity}, {kind}" for kind in ("theory", "measured")]
+        axes = (f"{quantity}, theory", f"{quantity}, measured")
         title, key = f"Push-sum: {axes[0]} against measured", f"push-sum-{symbol.lower()}"
-        panels.append(_comparison(title, axes, points, key, words, logarithmic=False))
+        both, lacking = [predicted, measured], "is not finite"
+        panels.append(_comparison(title, axes, both, key, words, lacking, logarithmic=False))
     return panels
+
+
+def _floats(cells: Sequence[Any]) -> np.ndarray:
+    return np.array([np.nan if isinstance(one, NotApplicable) else float(one) for one in cells])
 
 
 def _comparison(
     title: str,
-    axes: Sequence[str],
-    points: Sequence[Point],
+    axes: tuple[str, str],
+    values: Sequence[np.ndarray],
     key: str,
     words: str,
+    lacking: str,
     *,
     logarithmic: bool = True,
 ) -> dict[str, Any]:
-    """Return the plot of measured against predicted values; its words alone if there are none."""
-    if not points:
+    """Return the plot of measured against predicted values; its words alone if there are none.
+
+    Graphs are named by their numbers. Those with a value that is not finite or, on logarithmic
+    axes, not above 0 are left out, and it is said what they lack.
+    """
+    both = np.stack(values, axis=1)
+    shown = (np.isfinite(both) & (both > (0 if logarithmic else -np.inf))).all(1)
+    if not shown.all():
+        others = ", ".join(map(str, np.flatnonzero(~shown) + 1))
+        words += f" Graphs not shown, since a value {lacking}: {others}."
+    if not shown.any():
         return _panel(title, NotApplicable(words), key)
-    drawn = against_identity(points, title, *axes, logarithmic=logarithmic)
+    points = [(str(k + 1), *both[k].tolist()) for k in np.flatnonzero(shown)]
+    drawn = figures.against_identity(points, title, *axes, logarithmic=logarithmic)
     return _panel(title, drawn, key, words)
 
 
-def _log10(cell: Any, value: Callable[[float], float]) -> Any:
-    if isinstance(cell, NotApplicable):
-        return cell
-    return math.log10(value(cell)) if value(cell) > 0 else -math.inf
-
-
-def _is_finite(cell: Any) -> bool:
-    return not isinstance(cell, NotApplicable) and math.isfinite(cell)
-
-
-def _panels(item: Measurements, slem: Any, number: int, label_counts: Any) -> list[dict[str, Any]]:
+def _panels(
+    item: dict[str, Any], slem: Any, number: int, label_counts: Any
+) -> list[dict[str, Any]]:
     """Return the panels of one graph."""
-    drawn: list[Any] = [picture(item.graph, label_counts), item.eigenvalues, item.distances]
-    if not isinstance(item.eigenvalues, NotApplicable):
-        drawn[1] = spectrum(item.eigenvalues, rounds=item.period or 1)
-    if not isinstance(item.distances, NotApplicable):
+    eigenvalues, distances = item["eigenvalues"], item["distances"]
+    if not isinstance(eigenvalues, NotApplicable):
+        eigenvalues = figures.spectrum(eigenvalues, rounds=item["period"] or 1)
+    if not isinstance(distances, NotApplicable):
         factor = None if isinstance(slem, NotApplicable) else float(slem)
-        drawn[2] = decay(item.distances, factor, period=item.period)
-    paper = "paper" if isinstance(item.graph, Topology) else "paper wide"
+        distances = figures.decay(distances, factor, period=item["period"])
+    paper = "paper" if isinstance(item["graph"], Topology) else "paper wide"
+    drawn = figures.picture(item["graph"], label_counts)
     return [
-        _panel("Picture", drawn[0], f"g{number}-picture", kind=paper),
-        _panel("Spectrum", drawn[1], f"g{number}-spectrum"),
-        _panel("Consensus over rounds", drawn[2], f"g{number}-decay"),
+        _panel("Picture", drawn, f"g{number}-picture", kind=paper),
+        _panel("Spectrum", eigenvalues, f"g{number}-spectrum"),
+        _panel("Consensus over rounds", distances, f"g{number}-decay"),
     ]
 
 
-def _panel(
-    title: str, drawn: DescribedFigure | NotApplicable, key: str, words: str = "", kind: str = ""
-) -> dict[str, Any]:
+def _panel(title: str, drawn: Any, key: str, words: str = "", kind: str = "") -> dict[str, Any]:
     """Return a figure of the page: heading, markup, description and CSS class.
 
-    If there is no markup, the description gives the reason.
+    `drawn` is a described figure, or not applicable: then there is no markup, and the description
+    gives the reason.
     """
     if isinstance(drawn, NotApplicable):
         return {"title": title, "markup": None, "description": drawn.reason, "kind": ""}
-    words = words or drawn.description
-    return {"title": title, "markup": inline(drawn, key), "description": words, "kind": kind}
+    words, markup = words or drawn.description, figures.inline(drawn, key)
+    return {"title": title, "markup": markup, "description": words, "kind": kind}

@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components, shortest_path
 
-from topofl import _drawing
+from topofl._drawing.axes import draw_adjacency, draw_graph, draw_rounds
+from topofl._drawing.picture import rounds_svg, topology_svg
 from topofl._linalg import spectral
 from topofl._linalg.sparse import as_csr, is_symmetric
 from topofl._support.check import (
@@ -288,9 +289,7 @@ class Topology:
         TypeError, ValueError
             If `label_counts`, `labels` or `positions` do not fit the graph.
         """
-        return _drawing.draw_graph(
-            self, ax, label_counts=label_counts, labels=labels, positions=positions
-        )
+        return draw_graph(self, ax, label_counts=label_counts, labels=labels, positions=positions)
 
     def plot_adjacency(self, ax: "Axes | None" = None) -> "Figure":
         """Draw the adjacency matrix, senders as rows and receivers as columns; return the figure.
@@ -304,11 +303,11 @@ class Topology:
         ax
             Axes to draw on; None: a new figure.
         """
-        return _drawing.draw_adjacency(self, ax)
+        return draw_adjacency(self, ax)
 
     def _repr_svg_(self) -> str | None:
         """Return the SVG that notebooks show, or None above 300 nodes or 3,000 edges."""
-        return _drawing.topology_svg(self)
+        return topology_svg(self)
 
     def to_scipy(self) -> sparse.csr_array:
         """Return a writable copy of the adjacency matrix (source, target)."""
@@ -521,11 +520,11 @@ class TopologySequence:
         TypeError, ValueError
             If an argument has the wrong type or does not fit the graphs.
         """
-        return _drawing.draw_rounds(self, rounds, label_counts=label_counts, positions=positions)
+        return draw_rounds(self, rounds, label_counts=label_counts, positions=positions)
 
     def _repr_svg_(self) -> str | None:
         """Return the SVG that notebooks show, of at most 6 rounds, or None if it is too large."""
-        return _drawing.rounds_svg(self)
+        return rounds_svg(self)
 
 
 MATRIX_BYTES = 4 * 2**30
