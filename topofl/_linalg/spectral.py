@@ -339,21 +339,16 @@ def circulant_spectrum(matrix: sparse.csr_array) -> np.ndarray | None:
     return np.fft.fft(row) if is_shifted.all() else None
 
 
-def second_of_all(matrix: sparse.csr_array) -> Solution:
-    """Return the second largest modulus from all eigenvalues."""
-    moduli = np.sort(np.abs(dense_eigenvalues(matrix)))
-    return Solution(clipped_modulus(moduli[-2], matrix.shape[0]), "dense", rounding_of(matrix))
-
-
-def second_of_all_or_raise(matrix: sparse.csr_array, failure: str) -> Solution:
-    """Return the second largest modulus from all eigenvalues, or raise if there are too many."""
+def second_of_all(matrix: sparse.csr_array, failure: str = "") -> Solution:
+    """Return the second largest modulus from all eigenvalues; raise if large after a `failure`."""
     n = matrix.shape[0]
-    if n <= SPECTRUM_LIMIT:
-        return second_of_all(matrix)
-    raise NoConvergence(
-        f"the second eigenvalue of {n} nodes {failure}; all are computed densely only up to "
-        f"n={SPECTRUM_LIMIT}"
-    )
+    if failure and n > SPECTRUM_LIMIT:
+        raise NoConvergence(
+            f"the second eigenvalue of {n} nodes {failure}; all are computed densely only up to "
+            f"n={SPECTRUM_LIMIT}"
+        )
+    moduli = np.sort(np.abs(dense_eigenvalues(matrix)))
+    return Solution(clipped_modulus(moduli[-2], n), "dense", rounding_of(matrix))
 
 
 def compact(matrix: sparse.csr_array) -> sparse.csr_array:

@@ -9,13 +9,7 @@ from itertools import count
 
 import numpy as np
 
-from topofl._support.check import (
-    check_edges,
-    check_int,
-    check_nodes,
-    check_positive,
-    check_switch,
-)
+from topofl._support.check import check_edges, check_int, check_nodes, check_positive, check_switch
 from topofl._support.seeding import stream
 from topofl.topologies._generator import generator, periodic, redrawn, with_own_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, from_edges

@@ -98,23 +98,19 @@ def _read(path: Path, directed: bool) -> Any:
         case suffix:
             import networkx as nx
 
-            content = _checked_bytes(path)
+            size = path.stat().st_size
+            if size > LARGEST_TEXT:
+                raise ValueError(
+                    f"it has {size:,} bytes, above the limit of {LARGEST_TEXT:,}; save its matrix "
+                    "with scipy.sparse.save_npz"
+                )
+            content = path.read_bytes()
             if suffix in (".edgelist", ".csv"):
                 lines = (_csv_lines if suffix == ".csv" else _lines)(content.decode("utf-8-sig"))
                 empty = nx.DiGraph() if directed else nx.Graph()
                 return _with_integer_labels(_with_edges(empty, lines))
             read = nx.read_graphml if suffix == ".graphml" else nx.read_gml
             return _with_integer_labels(read(BytesIO(content)))
-
-
-def _checked_bytes(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > LARGEST_TEXT:
-        raise ValueError(
-            f"it has {size:,} bytes, above the limit of {LARGEST_TEXT:,}; save its matrix with "
-            "scipy.sparse.save_npz"
-        )
-    return path.read_bytes()
 
 
 _Lines = Iterable[tuple[int, Sequence[str]]]
