@@ -81,13 +81,13 @@ def draw_graph(data: st.DataObject, name: str) -> Topology:
     )
 
 
-def test_every_rule_has_a_row() -> None:
+def test_every_rule_has_a_row():
     assert {name.split("-")[0] for name in RULES} == set(mixing.__all__) - NOT_RULES
 
 
 @every_rule
 @given(data=st.data())
-def test_entries_sums_and_support(name: str, data: st.DataObject) -> None:
+def test_entries_sums_and_support(name, data):
     rule, graph = RULES[name], draw_graph(data, name)
     W = rule.weigh(graph)
     assert W.n == graph.n
@@ -117,7 +117,7 @@ def second_of_blocks(weights: sparse.csr_array) -> float:
 
 @every_rule
 @given(data=st.data())
-def test_eigenvalues_and_gap(name: str, data: st.DataObject) -> None:
+def test_eigenvalues_and_gap(name, data):
     """All weights leave something on the diagonal, so mixing is aperiodic.
 
     Then the gap is positive if and only if one closed class of nodes is heard, directly or not, by
@@ -142,7 +142,7 @@ def test_eigenvalues_and_gap(name: str, data: st.DataObject) -> None:
 
 @every_rule
 @given(data=st.data())
-def test_what_an_exchange_keeps(name: str, data: st.DataObject) -> None:
+def test_what_an_exchange_keeps(name, data):
     W = RULES[name].weigh(draw_graph(data, name))
     x = np.random.default_rng(data.draw(seeds)).standard_normal((W.n, 3))
     if W.is_column_stochastic:
@@ -157,7 +157,7 @@ def test_what_an_exchange_keeps(name: str, data: st.DataObject) -> None:
 
 @every_rule
 @given(data=st.data())
-def test_rules_refuse_directed_graphs_or_take_them(name: str, data: st.DataObject) -> None:
+def test_rules_refuse_directed_graphs_or_take_them(name, data):
     graph = data.draw(graphs(directed=True, groups=name == "within_groups"))
     if graph.is_directed and not RULES[name].takes_directed:
         with pytest.raises(TopologyError, match="needs an undirected graph"):
@@ -167,7 +167,7 @@ def test_rules_refuse_directed_graphs_or_take_them(name: str, data: st.DataObjec
 
 
 @given(graph=graphs(directed=False))
-def test_metropolis_hastings_is_its_equation(graph: Topology) -> None:
+def test_metropolis_hastings_is_its_equation(graph):
     """D-Cliques, equation 2, and the diagonal it implies: at least 1 / (deg_i + 1)."""
     W, degree = mixing.metropolis_hastings(graph).weights.toarray(), graph.out_degrees
     for i in range(graph.n):
@@ -178,7 +178,7 @@ def test_metropolis_hastings_is_its_equation(graph: Topology) -> None:
 
 
 @given(graph=graphs())
-def test_uniform_push_is_pull_on_the_reversed_graph(graph: Topology) -> None:
+def test_uniform_push_is_pull_on_the_reversed_graph(graph):
     reverse = Topology(graph.adjacency.T)
     push, pull = (
         mixing.uniform(graph, direction="push").weights,
@@ -241,9 +241,7 @@ def relabelled(graph: Topology) -> Topology:
         "directed ring",
     ],
 )
-def test_iterative_spectra_equal_closed_forms(
-    graph: Topology, slem: float, solver: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_iterative_spectra_equal_closed_forms(graph, slem, solver, monkeypatch):
     assert graph.n > spectral.DENSE_LIMIT
     monkeypatch.setattr(spectral, "STEPS", 500)  # enough for all but the rings
     W = mixing.metropolis_or_uniform(relabelled(graph))
@@ -259,9 +257,7 @@ def test_iterative_spectra_equal_closed_forms(
 
 
 @pytest.mark.parametrize(("steps", "solver"), [(300, "shift-invert"), (3000, "lanczos")])
-def test_iterative_spectra_of_slow_graphs_with_negative_eigenvalues(
-    steps: int, solver: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_iterative_spectra_of_slow_graphs_with_negative_eigenvalues(steps, solver, monkeypatch):
     """W = half to each neighbor on a ring: -1 is an eigenvalue for even n, and nearly for odd n."""
     monkeypatch.setattr(spectral, "STEPS", steps)
     for n, slem in ((LARGE, 1.0), (LARGE + 1, np.cos(np.pi / (LARGE + 1)))):
@@ -270,7 +266,7 @@ def test_iterative_spectra_of_slow_graphs_with_negative_eigenvalues(
         assert W.slem == pytest.approx(slem, abs=1e-12)
 
 
-def test_eigenvalues_near_one_are_not_taken_for_the_largest_without_proof() -> None:
+def test_eigenvalues_near_one_are_not_taken_for_the_largest_without_proof():
     """The second modulus of a bipartite expander is near -1, far from eigenvalues near 1."""
     half = topologies.random_regular(150, 6, seed=0).to_scipy()
     bipartite = sparse.csr_array(sparse.block_array([[None, half], [half, None]]) / 6)
@@ -278,14 +274,13 @@ def test_eigenvalues_near_one_are_not_taken_for_the_largest_without_proof() -> N
     assert second.second_near_one(W.weights).value == pytest.approx(0.96, abs=1e-12)
 
 
-def test_eigenvalues_near_one_are_enough_for_slow_graphs() -> None:
-    W = mixing.uniform(
-        topologies.grid(60, rows=1)
-    )  # not symmetric, since the ends have fewer neighbors
+def test_eigenvalues_near_one_are_enough_for_slow_graphs():
+    # not symmetric, since the ends have fewer neighbors
+    W = mixing.uniform(topologies.grid(60, rows=1))
     assert second.second_near_one(W.weights).value == pytest.approx(W.slem, abs=1e-12)
 
 
-def test_iterative_spectra_of_disconnected_graphs() -> None:
+def test_iterative_spectra_of_disconnected_graphs():
     two = from_edges(np.stack([np.arange(0, LARGE, 2), np.arange(1, LARGE, 2)], axis=1), LARGE)
     assert mixing.metropolis_hastings(two).spectral_gap == 0
     assert two.algebraic_connectivity == 0
@@ -300,13 +295,13 @@ def test_iterative_spectra_of_disconnected_graphs() -> None:
     ],
     ids=["ring", "path", "star"],
 )
-def test_iterative_algebraic_connectivity(graph: Topology, second: float) -> None:
+def test_iterative_algebraic_connectivity(graph, second):
     assert graph.algebraic_connectivity == pytest.approx(second, abs=1e-10)
     assert relabelled(graph).algebraic_connectivity == pytest.approx(second, abs=1e-10)
 
 
 @pytest.mark.parametrize("name", ["ring", "star", "exponential"])
-def test_dense_and_iterative_paths_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dense_and_iterative_paths_agree(name, monkeypatch):
     graph = relabelled(getattr(topologies, name)(60))
     W, P = mixing.metropolis_hastings(graph), mixing.uniform(graph, direction="push")
     dense = W.slem, P.slem, spectral.sigma(W.weights), graph.algebraic_connectivity

@@ -29,35 +29,6 @@ def test_default_sides_are_the_closest_factors(generator, n, rows):
     assert explicit.name == f"{generator.__name__}(n={n}, rows={rows})"
 
 
-@pytest.mark.parametrize("n", [2, 8, 64])
-def test_spectrum_of_the_hypercube(n):
-    """Eigenvalues 1 - 2 k / (d + 1), each binom(d, k) times, for d = log2 n."""
-    d = int(np.log2(n))
-    values = np.array([1 - 2 * bin(node).count("1") / (d + 1) for node in range(n)])
-    W = mixing.metropolis_hastings(topologies.hypercube(n))
-    np.testing.assert_allclose(W.eigenvalues, np.sort(values)[::-1], atol=1e-12)
-
-
-@pytest.mark.parametrize(("n", "left"), [(7, 3), (9, 1), (6, 3)])
-def test_laplacian_spectrum_of_complete_bipartite(n, left):
-    graph = topologies.complete_bipartite(n, left)
-    spectrum = np.linalg.eigvalsh(nx.laplacian_matrix(graph.to_networkx()).toarray())
-    wanted = [0, *[left] * (n - left - 1), *[n - left] * (left - 1), n]
-    np.testing.assert_allclose(spectrum, np.sort(wanted), atol=1e-9)
-    assert graph.groups == (tuple(range(left)), tuple(range(left, n)))
-
-
-@pytest.mark.parametrize("offsets", [[1], [1, 5], [2, 3, 4]])
-@pytest.mark.parametrize("directed", [False, True])
-def test_eigenvalues_of_circulants(offsets, directed):
-    n = 13
-    graph = topologies.circulant(n, offsets, directed=directed)
-    signed = [o for offset in offsets for o in ([offset] if directed else [offset, -offset])]
-    got = np.linalg.eigvals(graph.adjacency.toarray())
-    for value in sum(np.exp(2j * np.pi * np.arange(n) * o / n) for o in signed):
-        assert np.abs(got - value).min() < 1e-9
-
-
 def test_circulant_is_connected_if_offsets_share_no_divisor_with_n():
     assert topologies.circulant(12, [4, 3]).is_connected
     assert not topologies.circulant(12, [4, 2]).is_connected
@@ -121,6 +92,7 @@ def test_groups_of_social_networks():
     for group in women.groups:
         assert topologies.induced_subgraph(women, group).n_edges == 0
     assert topologies.florentine_families().groups == karate.nodes == ()
+    assert topologies.complete_bipartite(5, 2).groups == ((0, 1), (2, 3, 4))
 
 
 # Exponential graphs

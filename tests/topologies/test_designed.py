@@ -141,11 +141,6 @@ def test_private_histograms_take_the_place_of_counts():
     assert exact.edge_index.tolist() == same.edge_index.tolist()
 
 
-def test_matchings_of_a_designed_graph_send_one_message_per_node_and_round():
-    turns = topologies.matchings(topologies.designed(CLIENTS, degree=4, seed=0))
-    assert max(turns.at(t).out_degrees.max() for t in range(turns.period)) == 1
-
-
 # Directed
 
 

@@ -53,7 +53,7 @@ def naive_path(counts: np.ndarray, base: Topology, steps: int, seed: int) -> lis
 
 
 @pytest.mark.parametrize("base", BASES, ids=lambda base: base.name)
-def test_every_step_equals_naive_recomputation(base: Topology) -> None:
+def test_every_step_equals_naive_recomputation(base):
     counts = counts_of(12, 0)
     trace = neighborhood_swap_trace(counts, base, steps=60, seed=np.random.default_rng(5))
     assert trace == pytest.approx(naive_path(counts, base, 60, 5), abs=1e-12)
@@ -61,7 +61,7 @@ def test_every_step_equals_naive_recomputation(base: Topology) -> None:
 
 
 @given(seed=st.integers(0, 2**32), base=st.sampled_from(BASES), steps=st.integers(0, 40))
-def test_the_trace_is_the_metric_of_the_graph(seed: int, base: Topology, steps: int) -> None:
+def test_the_trace_is_the_metric_of_the_graph(seed, base, steps):
     counts = counts_of(12, seed)
     trace = neighborhood_swap_trace(counts, base, steps=40, seed=seed)
     graph = topologies.neighborhood_swap(counts, base, steps=steps, seed=seed)
@@ -71,7 +71,7 @@ def test_the_trace_is_the_metric_of_the_graph(seed: int, base: Topology, steps: 
     assert nx.is_isomorphic(graph.to_networkx(), base.to_networkx())
 
 
-def test_groups_move_with_their_places() -> None:
+def test_groups_move_with_their_places():
     base = topologies.random_cliques(12, 4, seed=0)
     graph = topologies.neighborhood_swap(counts_of(12, 1), base, steps=50, seed=0)
     assert graph.groups != base.groups
@@ -79,7 +79,7 @@ def test_groups_move_with_their_places() -> None:
         assert all(graph.adjacency[i, j] == 1 for i in group for j in group if i != j)
 
 
-def test_labels_stay_with_their_nodes() -> None:
+def test_labels_stay_with_their_nodes():
     base = as_topology(nx.relabel_nodes(nx.path_graph(4), dict(enumerate("abcd"))))
     graph = topologies.neighborhood_swap([[5, 0], [5, 0], [0, 5], [0, 5]], base, seed=0)
     assert graph.nodes == tuple("abcd")
@@ -89,12 +89,11 @@ def test_labels_stay_with_their_nodes() -> None:
     assert nx.utils.edges_equal(
         graph.to_networkx().edges, nx.relabel_nodes(moved, dict(enumerate("abcd"))).edges
     )
-    assert not graph.to_networkx().has_edge(
-        "a", "b"
-    )  # of one class: a or b went elsewhere, by its name
+    # of one class: a or b went elsewhere, by its name
+    assert not graph.to_networkx().has_edge("a", "b")
 
 
-def test_own_weights_are_used_and_kept() -> None:
+def test_own_weights_are_used_and_kept():
     edges = np.zeros((12, 12))
     edges[np.arange(0, 12, 2), np.arange(1, 12, 2)] = 0.5
     base = Topology(as_topology(edges + edges.T).adjacency, name="pairs", own_weights=True)
@@ -109,7 +108,7 @@ def test_own_weights_are_used_and_kept() -> None:
     assert expected[-1] < expected[0]
 
 
-def test_it_ends_where_no_exchange_helps() -> None:
+def test_it_ends_where_no_exchange_helps():
     counts = counts_of(6, 0)
     graph = topologies.neighborhood_swap(counts, topologies.path(6), steps=3000, seed=0)
     reached = metrics.neighborhood_heterogeneity(graph, counts)
@@ -121,7 +120,7 @@ def test_it_ends_where_no_exchange_helps() -> None:
             assert metrics.neighborhood_heterogeneity(other, counts) >= reached - 1e-12
 
 
-def test_pairs_are_distinct_and_uniform() -> None:
+def test_pairs_are_distinct_and_uniform():
     counts = np.array([[1, 0]] * 4 + [[0, 1]] * 2)
     base = from_edges([(0, 5)], 6)  # the one edge joins both classes already
     assert np.ptp(neighborhood_swap_trace(counts, base, steps=500, seed=0)) == 0
@@ -133,7 +132,7 @@ def test_pairs_are_distinct_and_uniform() -> None:
     assert np.mean(helped) == pytest.approx(4 / 15, abs=4 * np.sqrt(4 / 15 * 11 / 15 / 1500))
 
 
-def test_an_integer_is_the_degree_of_a_random_regular_base() -> None:
+def test_an_integer_is_the_degree_of_a_random_regular_base():
     counts = counts_of(20, 0)
     graph = topologies.neighborhood_swap(counts, 4, steps=0, seed=7)
     assert (graph.adjacency != topologies.random_regular(20, 4, seed=7).adjacency).nnz == 0
@@ -144,7 +143,7 @@ def test_an_integer_is_the_degree_of_a_random_regular_base() -> None:
     )
 
 
-def test_one_node_stays_where_it_is() -> None:
+def test_one_node_stays_where_it_is():
     base = from_edges([], 1)
     assert topologies.neighborhood_swap([[3, 4]], base, seed=0).n_edges == 0
     assert neighborhood_swap_trace([[3, 4]], base, steps=2, seed=0).tolist() == [0, 0, 0]
@@ -188,7 +187,7 @@ def counts_with_ties(draw: st.DrawFn, ties: str) -> list[list[int]]:
 
 @pytest.mark.parametrize("ties", ["stable", "random"])
 @given(data=st.data(), seed=st.integers(0, 99))
-def test_dissimilar_rings_go_on_to_the_farthest_node(ties: str, data: st.DataObject, seed: int):
+def test_dissimilar_rings_go_on_to_the_farthest_node(ties, data, seed):
     counts = data.draw(counts_with_ties(ties))
     graph = topologies.dissimilar_ring(counts, ties=ties, seed=seed)
     order = stream(seed, "graph").permutation(len(counts)).tolist()
@@ -196,7 +195,7 @@ def test_dissimilar_rings_go_on_to_the_farthest_node(ties: str, data: st.DataObj
     assert edges == greedy_ring(counts, order, ties)
 
 
-def test_ties_of_dissimilar_rings_decide_who_stands_where_and_nothing_else() -> None:
+def test_ties_of_dissimilar_rings_decide_who_stands_where_and_nothing_else():
     """Two shards of one class each at 100 nodes, so that most distances are equal."""
     left = {"stable": [], "random": []}
     for seed in range(5):
@@ -209,7 +208,7 @@ def test_ties_of_dissimilar_rings_decide_who_stands_where_and_nothing_else() -> 
     assert max(left["stable"]) < 0.85 * min(left["random"])
 
 
-def test_dissimilar_rings_take_a_partition_or_n() -> None:
+def test_dissimilar_rings_take_a_partition_or_n():
     class Clients:
         label_counts = np.eye(10, dtype=int)[np.arange(30) % 10]
 
