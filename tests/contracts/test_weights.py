@@ -20,11 +20,8 @@ from topofl.topology import Topology, TopologyError, from_edges
 def halved(graph: Topology) -> Topology:
     """Give each node half of its weight to itself, half to those it hears, where it hears any."""
     share = 0.5 / np.maximum(graph.in_degrees, 1)
-    return Topology(
-        sparse.csr_array(graph.adjacency.multiply(share[None, :])),
-        name=graph.name,
-        own_weights=True,
-    )
+    shared = sparse.csr_array(graph.adjacency.multiply(share[None, :]))
+    return Topology(shared, name=graph.name, own_weights=True)
 
 
 @dataclass(frozen=True)
@@ -74,11 +71,8 @@ every_rule = pytest.mark.parametrize("name", RULES)
 
 
 def draw_graph(data: st.DataObject, name: str) -> Topology:
-    return data.draw(
-        graphs(
-            directed=None if RULES[name].takes_directed else False, groups=name == "within_groups"
-        )
-    )
+    directed = None if RULES[name].takes_directed else False
+    return data.draw(graphs(directed=directed, groups=name == "within_groups"))
 
 
 def test_every_rule_has_a_row():
@@ -107,12 +101,9 @@ def second_of_blocks(weights: sparse.csr_array) -> float:
     Numpy on all of them at once can be far off.
     """
     graph = nx.from_scipy_sparse_array(weights, create_using=nx.DiGraph)
-    blocks = [
-        weights[sorted(c)][:, sorted(c)].toarray() for c in nx.strongly_connected_components(graph)
-    ]
-    return float(
-        np.sort(np.abs(np.concatenate([np.linalg.eigvals(block) for block in blocks])))[-2]
-    )
+    classes = map(sorted, nx.strongly_connected_components(graph))
+    values = [np.linalg.eigvals(weights[c][:, c].toarray()) for c in classes]
+    return float(np.sort(np.abs(np.concatenate(values)))[-2])
 
 
 @every_rule
@@ -130,9 +121,8 @@ def test_eigenvalues_and_gap(name, data):
     assert (np.abs(values) <= 1 + 1e-9).all()
     assert W.slem == pytest.approx(second_of_blocks(W.weights) if W.n > 1 else 0, abs=1e-7)
     matrix = W.weights if W.is_row_stochastic else W.weights.T
-    classes = nx.number_attracting_components(
-        nx.from_scipy_sparse_array(matrix, create_using=nx.DiGraph)
-    )
+    arcs = nx.from_scipy_sparse_array(matrix, create_using=nx.DiGraph)
+    classes = nx.number_attracting_components(arcs)
     assert (W.spectral_gap > 1e-6) == (classes == 1)
     if not graph.is_directed and RULES[name].all_edges:
         assert (W.spectral_gap > 1e-6) == graph.is_connected
@@ -180,10 +170,8 @@ def test_metropolis_hastings_is_its_equation(graph):
 @given(graph=graphs())
 def test_uniform_push_is_pull_on_the_reversed_graph(graph):
     reverse = Topology(graph.adjacency.T)
-    push, pull = (
-        mixing.uniform(graph, direction="push").weights,
-        mixing.uniform(reverse, direction="pull").weights,
-    )
+    push = mixing.uniform(graph, direction="push").weights
+    pull = mixing.uniform(reverse, direction="pull").weights
     assert np.allclose(push.toarray(), pull.T.toarray(), rtol=0, atol=1e-15)
 
 
@@ -200,9 +188,8 @@ ODD = [int(d) for d in np.random.default_rng(0).choice(np.arange(1, LARGE), size
 
 
 def circulant(n: int, offsets: list[int]) -> Topology:
-    edges = np.concatenate(
-        [np.stack([np.arange(n), (np.arange(n) + d) % n], axis=1) for d in offsets]
-    )
+    start = np.arange(n)
+    edges = np.concatenate([np.stack([start, (start + d) % n], axis=1) for d in offsets])
     return from_edges(edges, n, directed=True)
 
 

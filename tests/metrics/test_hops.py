@@ -65,10 +65,8 @@ def test_exact_averaging_leaves_nothing():
     assert infinite == pytest.approx(0, abs=1e-28)
     assert accumulated_noise(graph, "inf") == pytest.approx(0, abs=1e-28)
     sequence = topologies.one_peer_exponential(8)  # of which a period averages exactly
-    period, infinite = (
-        neighborhood_heterogeneity(sequence, counts_of(8), hops=hops)
-        for hops in (sequence.period, "inf")
-    )
+    period = neighborhood_heterogeneity(sequence, counts_of(8), hops=sequence.period)
+    infinite = neighborhood_heterogeneity(sequence, counts_of(8), hops="inf")
     assert infinite == pytest.approx(period, rel=1e-12)
 
 
@@ -221,10 +219,8 @@ def test_gradients_take_the_place_of_labels():
     gradients = RNG.standard_normal((RANDOM.n, 7))
     found = neighborhood_heterogeneity(RANDOM, gradients=gradients)
     assert found == pytest.approx(metrics.gradient_mixing_error(RANDOM, gradients), rel=1e-12)
-    once, twice = (
-        neighborhood_heterogeneity(RANDOM, gradients=factor * gradients, hops=5)
-        for factor in (1, 2)
-    )
+    once = neighborhood_heterogeneity(RANDOM, gradients=gradients, hops=5)
+    twice = neighborhood_heterogeneity(RANDOM, gradients=2 * gradients, hops=5)
     assert twice == pytest.approx(4 * once, rel=1e-12)
 
 

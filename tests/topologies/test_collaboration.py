@@ -117,9 +117,8 @@ def test_batches_choose_the_same_on_quadratics(n, seed, budget, batch, count_sel
     models, weights, loss = quadratics(n, 3, seed)
     k = data.draw(st.integers(0, n - 1))
     pool = [j for j in range(n) if j != k]
-    whole = ggc(
-        averaged_reward(loss, models, weights), k, pool, budget, count_self=count_self, seed=seed
-    )
+    reward = averaged_reward(loss, models, weights)
+    whole = ggc(reward, k, pool, budget, count_self=count_self, seed=seed)
     how = {"weights": weights, "batch": batch, "count_self": count_self, "seed": seed}
     assert bggc(loss, k, pool, budget, models=models, **how) == whole
     assert bggc(loss, k, pool, budget, models=lambda nodes: models[nodes], **how) == whole
@@ -199,12 +198,10 @@ def test_models_may_be_tensors_of_less_precision():
 def test_edges_are_the_choices_within_candidates_and_budgets(seed, n, data):
     allowed = np.random.default_rng(seed).random((n, n)) < 0.5
     candidates = from_edges(np.argwhere(allowed & ~np.eye(n, dtype=bool)), n, directed=True)
-    budget = data.draw(
-        st.none() | st.integers(0, 6) | st.lists(st.integers(0, 6), min_size=n, max_size=n)
-    )
-    graph = topologies.greedy_collaboration(
-        table_reward(seed), n, budget, candidates=candidates, seed=seed
-    )
+    most = st.integers(0, 6)
+    budget = data.draw(st.none() | most | st.lists(most, min_size=n, max_size=n))
+    how = {"candidates": candidates, "seed": seed}
+    graph = topologies.greedy_collaboration(table_reward(seed), n, budget, **how)
     each = budget if isinstance(budget, list) else [budget] * n
     for k in range(n):
         pool = candidates.in_neighbors(k).tolist()

@@ -39,9 +39,8 @@ def loads(graph: Topology) -> np.ndarray:
 
 
 def dcliques(n: int, inter: str, clique_size: int = 10, seed: int = 0, **kwargs) -> Topology:
-    return topologies.dcliques(
-        n=n, inter=inter, clique_size=clique_size, cliques="random", seed=seed, **kwargs
-    )
+    how = {"clique_size": clique_size, "cliques": "random", "seed": seed} | kwargs
+    return topologies.dcliques(n=n, inter=inter, **how)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +67,8 @@ def test_every_scheme_at_every_size(inter, n, size):
     """Numbers of cliques 1, 2, 3; sizes that do not divide n; a last clique of one node."""
     graph = dcliques(n, inter, size, seed=2)
     q = -(-n // size)
-    assert [len(group) for group in graph.groups] == [size] * (n // size) + (
-        [n % size] if n % size else []
-    )
+    sizes = [size] * (n // size) + ([n % size] if n % size else [])
+    assert [len(group) for group in graph.groups] == sizes
     assert graph.groups == topologies.random_cliques(n, size, seed=2).groups
     for group in graph.groups:
         inside = graph.adjacency[list(group)][:, list(group)]
@@ -109,9 +107,7 @@ def test_fractal_joins_groups_of_groups():
     same = pairs[:, 0] // 10 == pairs[:, 1] // 10
     assert same.sum() == 450
     groups = np.sort(pairs[~same] // 10, axis=1)
-    assert sorted(map(tuple, groups.tolist())) == [
-        (a, b) for a in range(10) for b in range(a + 1, 10)
-    ]
+    assert sorted(map(tuple, groups.tolist())) == list(combinations(range(10), 2))
 
 
 @pytest.mark.parametrize(
@@ -133,9 +129,8 @@ def test_small_world_joins_the_listed_cliques(q):
     allowed = {(2**e + k) % q for e in range(levels) for k in (0, 1)} - {0}
     allowed |= {-d % q for d in allowed}
     pairs = clique_of(graph)[between(graph)]
-    assert {int(d) for d in (pairs[:, 0] - pairs[:, 1]) % q} | {
-        int(d) for d in (pairs[:, 1] - pairs[:, 0]) % q
-    } == allowed
+    apart = pairs[:, 0] - pairs[:, 1]
+    assert {int(d) for d in np.concatenate([apart, -apart]) % q} == allowed
     assert len(pairs) <= 4 * q * levels
 
 
@@ -153,18 +148,16 @@ def test_ties_are_broken_at_random_except_in_the_deterministic_scheme():
 def test_least_loaded_breaks_ties_uniformly():
 
     rng = np.random.default_rng(0)
-    firsts = [
-        int(_least_loaded(np.array([4, 2, 9]), 2, np.zeros(10, int), rng)[0]) for _ in range(600)
-    ]
+    group, loads = np.array([4, 2, 9]), np.zeros(10, int)
+    firsts = [int(_least_loaded(group, 2, loads.copy(), rng)[0]) for _ in range(600)]
     assert all(abs(firsts.count(node) - 200) < 4 * np.sqrt(600 * 2 / 9) for node in (4, 2, 9))
 
 
 @pytest.mark.parametrize("inter", SCHEMES)
 def test_cliques_are_those_of_greedy_swap(inter):
     counts = np.random.default_rng(0).integers(1, 50, size=(47, 6))
-    graph = topologies.dcliques(
-        counts, clique_size=6, inter=inter, steps=50, weighting="pooled", seed=9
-    )
+    how = {"steps": 50, "weighting": "pooled", "seed": 9}
+    graph = topologies.dcliques(counts, clique_size=6, inter=inter, **how)
     swapped = topologies.greedy_swap(counts, 6, steps=50, weighting="pooled", seed=9)
     assert graph.groups == swapped.groups
     assert (graph.adjacency - swapped.adjacency).nnz == 2 * len(between(graph))
@@ -201,10 +194,9 @@ def test_sizes_and_classes_are_shared_out_evenly(seed):
 @pytest.mark.parametrize("classes", [[0, 0, 0, 1, 1, 2], [0, 0, 0, 0, 0, 1], [0, 0, 1, 1, 2, 3]])
 def test_cliques_of_equal_size_have_the_least_skew_there_is(classes):
     counts = one_class(classes)
-    least = min(
-        clique_skew([first, [k for k in range(6) if k not in first]], counts).sum()
-        for first in combinations(range(6), 3)
-    )
+    halves = combinations(range(6), 3)
+    splits = ([first, sorted(set(range(6)) - set(first))] for first in halves)
+    least = min(clique_skew(split, counts).sum() for split in splits)
     for seed in range(5):
         graph = topologies.ideal_cliques(counts, 3, seed=seed)
         assert clique_skew(graph, counts).sum() == pytest.approx(least, abs=1e-12)
@@ -218,9 +210,8 @@ def test_nodes_and_classes_are_dealt_at_random():
 
 
 def test_cliques_may_be_joined():
-    disjoint, ring = (
-        topologies.ideal_cliques(n=40, inter=inter, seed=0) for inter in (None, "ring")
-    )
+    disjoint = topologies.ideal_cliques(n=40, seed=0)
+    ring = topologies.ideal_cliques(n=40, inter="ring", seed=0)
     assert disjoint.groups == ring.groups
     assert (disjoint.is_connected, ring.is_connected) == (False, True)
     assert ring.n_edges == disjoint.n_edges + 4

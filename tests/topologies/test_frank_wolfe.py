@@ -13,17 +13,14 @@ from topofl.topologies import stl_fw_trace
 def random_counts(n: int, classes: int, seed: int) -> np.ndarray:
     """Return label counts, very unequal ones, with data for every node."""
     rng = np.random.default_rng(seed)
-    return (
-        rng.integers(0, 5, (n, classes)) ** 3
-        + np.eye(classes, dtype=int)[rng.integers(classes, size=n)]
-    )
+    counts = rng.integers(0, 5, (n, classes)) ** 3
+    return counts + np.eye(classes, dtype=int)[rng.integers(classes, size=n)]
 
 
 def two_shards(n: int, seed: int) -> np.ndarray:
     """Return label counts of nodes with two random shards each of ten classes of equal size."""
-    shards = np.repeat(np.arange(10), n // 5)[
-        np.random.default_rng(seed).permutation(2 * n)
-    ].reshape(n, 2)
+    order = np.random.default_rng(seed).permutation(2 * n)
+    shards = np.repeat(np.arange(10), n // 5)[order].reshape(n, 2)
     return np.array([np.bincount(pair, minlength=10) for pair in shards])
 
 
@@ -89,29 +86,21 @@ def test_each_step_is_the_best_point_on_the_way_to_a_steepest_permutation(seed, 
     counts, eye = random_counts(4, 3, seed), np.eye(4)
     shares = counts / counts.sum(axis=1, keepdims=True)
     for step in range(4):
-        before, after = (
-            dense_weights(counts, step, lam=lam),
-            dense_weights(counts, step + 1, lam=lam),
-        )
-        gradient = (
-            2 / 4 * ((before @ shares - shares.mean(axis=0)) @ shares.T + lam * (before - 1 / 4))
-        )
-        slopes = {
-            p: float((gradient * (eye[list(p)] - before)).sum()) for p in permutations(range(4))
-        }
+        before, after = (dense_weights(counts, k, lam=lam) for k in (step, step + 1))
+        apart = before @ shares - shares.mean(axis=0)
+        gradient = 2 / 4 * (apart @ shares.T + lam * (before - 1 / 4))
+        every = permutations(range(4))
+        slopes = {p: float((gradient * (eye[list(p)] - before)).sum()) for p in every}
         steepest = [p for p, slope in slopes.items() if slope <= min(slopes.values()) + 1e-12]
         steps = np.linspace(0, 1, 1001)[:, None, None]
-        best = [
-            objective(before + steps * (eye[list(p)] - before), counts, lam).min() for p in steepest
-        ]
+        towards = [before + steps * (eye[list(p)] - before) for p in steepest]
+        best = [objective(on_the_way, counts, lam).min() for on_the_way in towards]
         reached = objective(after, counts, lam)
         assert any(value - 1e-5 <= reached <= value + 1e-12 for value in best)
         if not np.allclose(before, after):  # it lies on the segment to one of them
             ways = [eye[list(p)] - before for p in steepest]
-            assert any(
-                np.linalg.matrix_rank(np.stack([way.ravel(), (after - before).ravel()]), 1e-9) == 1
-                for way in ways
-            )
+            pairs = (np.stack([way.ravel(), (after - before).ravel()]) for way in ways)
+            assert any(np.linalg.matrix_rank(pair, 1e-9) == 1 for pair in pairs)
 
 
 @given(counts=problems["counts"], lam=problems["lam"])

@@ -26,9 +26,8 @@ BASES = [
 
 def counts_of(n: int, seed: int, classes: int = 3) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    return (
-        rng.integers(0, 9, (n, classes)) + np.eye(classes, dtype=int)[rng.integers(classes, size=n)]
-    )
+    counts = rng.integers(0, 9, (n, classes))
+    return counts + np.eye(classes, dtype=int)[rng.integers(classes, size=n)]
 
 
 def naive_path(counts: np.ndarray, base: Topology, steps: int, seed: int) -> list[float]:
@@ -65,9 +64,8 @@ def test_the_trace_is_the_metric_of_the_graph(seed, base, steps):
     counts = counts_of(12, seed)
     trace = neighborhood_swap_trace(counts, base, steps=40, seed=seed)
     graph = topologies.neighborhood_swap(counts, base, steps=steps, seed=seed)
-    assert trace[steps] == pytest.approx(
-        metrics.neighborhood_heterogeneity(graph, counts), abs=1e-12
-    )
+    found = metrics.neighborhood_heterogeneity(graph, counts)
+    assert trace[steps] == pytest.approx(found, abs=1e-12)
     assert nx.is_isomorphic(graph.to_networkx(), base.to_networkx())
 
 
@@ -83,12 +81,10 @@ def test_labels_stay_with_their_nodes():
     base = as_topology(nx.relabel_nodes(nx.path_graph(4), dict(enumerate("abcd"))))
     graph = topologies.neighborhood_swap([[5, 0], [5, 0], [0, 5], [0, 5]], base, seed=0)
     assert graph.nodes == tuple("abcd")
-    moved = topologies.neighborhood_swap(
-        [[5, 0], [5, 0], [0, 5], [0, 5]], topologies.path(4), seed=0
-    ).to_networkx()
-    assert nx.utils.edges_equal(
-        graph.to_networkx().edges, nx.relabel_nodes(moved, dict(enumerate("abcd"))).edges
-    )
+    counts = [[5, 0], [5, 0], [0, 5], [0, 5]]
+    moved = topologies.neighborhood_swap(counts, topologies.path(4), seed=0).to_networkx()
+    wanted = nx.relabel_nodes(moved, dict(enumerate("abcd")))
+    assert nx.utils.edges_equal(graph.to_networkx().edges, wanted.edges)
     # of one class: a or b went elsewhere, by its name
     assert not graph.to_networkx().has_edge("a", "b")
 
@@ -102,9 +98,8 @@ def test_own_weights_are_used_and_kept():
     assert graph.own_weights
     assert sorted(graph.adjacency.data) == sorted(base.adjacency.data)
     expected = naive_path(counts, base, 60, 1)
-    assert metrics.neighborhood_heterogeneity(graph, counts) == pytest.approx(
-        expected[-1], abs=1e-12
-    )
+    found = metrics.neighborhood_heterogeneity(graph, counts)
+    assert found == pytest.approx(expected[-1], abs=1e-12)
     assert expected[-1] < expected[0]
 
 
@@ -125,10 +120,8 @@ def test_pairs_are_distinct_and_uniform():
     base = from_edges([(0, 5)], 6)  # the one edge joins both classes already
     assert np.ptp(neighborhood_swap_trace(counts, base, steps=500, seed=0)) == 0
     base = from_edges([(0, 1)], 6)  # of the 15 exchanges those of 0 or 1 with 4 or 5 help
-    helped = [
-        np.ptp(neighborhood_swap_trace(counts, base, steps=1, seed=seed)) > 0
-        for seed in range(1500)
-    ]
+    traces = (neighborhood_swap_trace(counts, base, steps=1, seed=s) for s in range(1500))
+    helped = [np.ptp(trace) > 0 for trace in traces]
     assert np.mean(helped) == pytest.approx(4 / 15, abs=4 * np.sqrt(4 / 15 * 11 / 15 / 1500))
 
 
@@ -138,9 +131,8 @@ def test_an_integer_is_the_degree_of_a_random_regular_base():
     assert (graph.adjacency != topologies.random_regular(20, 4, seed=7).adjacency).nnz == 0
     swapped = topologies.neighborhood_swap(counts, 4, seed=7)
     assert set(swapped.out_degrees) == {4}
-    assert metrics.neighborhood_heterogeneity(swapped, counts) < metrics.neighborhood_heterogeneity(
-        graph, counts
-    )
+    after, before = (metrics.neighborhood_heterogeneity(g, counts) for g in (swapped, graph))
+    assert after < before
 
 
 def test_one_node_stays_where_it_is():
@@ -169,9 +161,8 @@ def greedy_ring(counts: list[list[int]], order: list[int], ties: str) -> set[fro
         else:
             ring.append(max(left, key=distance))
             left.remove(ring[-1])
-    return {
-        frozenset(pair) for pair in zip(ring, ring[1:] + ring[:1], strict=True) if len(ring) > 1
-    }
+    pairs = zip(ring, ring[1:] + ring[:1], strict=True)
+    return {frozenset(pair) for pair in pairs if len(ring) > 1}
 
 
 @st.composite

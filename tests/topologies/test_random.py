@@ -35,16 +35,12 @@ def test_erdos_renyi_graphs_have_the_law_given_connection():
     p, tries = 0.45, 2000
     pairs = list(itertools.combinations(range(4), 2))
     subsets = itertools.chain.from_iterable(itertools.combinations(pairs, m) for m in range(3, 7))
-    wanted = {
-        edges: p ** len(edges) * (1 - p) ** (6 - len(edges))
-        for edges in subsets
-        if is_connected(edges)
-    }
+    connected = [edges for edges in subsets if is_connected(edges)]
+    wanted = {edges: p ** len(edges) * (1 - p) ** (6 - len(edges)) for edges in connected}
     assert len(wanted) == 38
     graphs = [topologies.erdos_renyi(4, p, seed=seed) for seed in range(tries)]
-    counts = Counter(
-        tuple((u, v) for u, v in graph.edge_index.T.tolist() if u < v) for graph in graphs
-    )
+    edges = (graph.edge_index.T.tolist() for graph in graphs)
+    counts = Counter(tuple((u, v) for u, v in one if u < v) for one in edges)
     expected = tries * np.array(list(wanted.values())) / sum(wanted.values())
     assert stats.chisquare([counts[edges] for edges in wanted], expected).pvalue > 1e-3
 
@@ -70,10 +66,8 @@ def test_one_block_draws_no_pairs_across():
 
 def test_every_pair_is_joined_with_its_probability():
     n, tries, p_in, p_out = 9, 800, 0.6, 0.2
-    graphs = [
-        topologies.stochastic_block_model(n, 2, p_in=p_in, p_out=p_out, seed=seed, connected=False)
-        for seed in range(tries)
-    ]
+    how = {"p_in": p_in, "p_out": p_out, "connected": False}
+    graphs = [topologies.stochastic_block_model(n, 2, **how, seed=s) for s in range(tries)]
     block = np.repeat([0, 1], [5, 4])
     assert graphs[0].groups == (tuple(range(5)), tuple(range(5, 9)))
     p = np.where(block[:, None] == block[None, :], p_in, p_out)[np.triu_indices(n, 1)]
@@ -162,9 +156,8 @@ def test_a_matching_shrinks_disagreement_as_declared(n, ratio):
 def test_pairs_of_erdos_renyi_rounds_are_joined_independently():
     n, p, rounds = 8, 0.3, 1000
     graphs = topologies.erdos_renyi_sequence(n, p, seed=0)
-    edges = np.array(
-        [graphs.at(t).adjacency.toarray()[np.triu_indices(n, 1)] for t in range(rounds)]
-    )
+    upper = np.triu_indices(n, 1)
+    edges = np.array([graphs.at(t).adjacency.toarray()[upper] for t in range(rounds)])
     z = (edges.sum(axis=0) - rounds * p) / np.sqrt(rounds * p * (1 - p))
     assert stats.chi2.sf((z**2).sum(), len(z)) > 1e-3
     number = edges.sum(axis=1)

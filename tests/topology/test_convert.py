@@ -68,9 +68,8 @@ def test_callables_are_sequences():
 
 def test_lists_of_graphs_are_periodic_sequences():
     square = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-    sequence = as_topology(
-        [nx.path_graph(3), topologies.ring(3), square, sparse.csr_array(square), [(0, 2)]]
-    )
+    graphs = [nx.path_graph(3), topologies.ring(3), square, sparse.csr_array(square), [(0, 2)]]
+    sequence = as_topology(graphs)
     assert isinstance(sequence, TopologySequence)
     assert sequence.period == 5
     assert [sequence.at(t).n_edges for t in range(6)] == [2, 3, 3, 3, 1, 2]
@@ -169,9 +168,8 @@ def test_pyg_edge_index_is_source_over_target():
         edge_index=data.edge_index, edge_attr=torch.tensor([[2.0], [3.0]]), num_nodes=4
     )
     assert as_topology(with_attribute).adjacency[0, 2] == 3
-    assert (
-        as_topology(pyg(edge_index=torch.zeros((2, 0), dtype=torch.long), num_nodes=2)).n_edges == 0
-    )
+    empty = pyg(edge_index=torch.zeros((2, 0), dtype=torch.long), num_nodes=2)
+    assert as_topology(empty).n_edges == 0
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 1, 2)])

@@ -53,18 +53,12 @@ def test_degrees_and_connectivity_equal_networkx(graph):
     other = graph.to_networkx()
     assert not graph.is_directed
     assert graph.n_edges == other.number_of_edges()
-    assert (
-        graph.in_degrees.tolist()
-        == graph.out_degrees.tolist()
-        == [degree for _, degree in other.degree]
-    )
+    degrees = [degree for _, degree in other.degree]
+    assert graph.in_degrees.tolist() == graph.out_degrees.tolist() == degrees
     assert graph.is_connected == nx.is_connected(other)
     for node in range(graph.n):
-        assert (
-            graph.in_neighbors(node).tolist()
-            == graph.out_neighbors(node).tolist()
-            == sorted(other[node])
-        )
+        senders, receivers = graph.in_neighbors(node), graph.out_neighbors(node)
+        assert senders.tolist() == receivers.tolist() == sorted(other[node])
 
 
 @pytest.mark.parametrize("limit", [64, 2])
@@ -103,14 +97,12 @@ def test_diameter_of_a_large_graph_takes_no_matrix(monkeypatch):
 def test_distances_equal_networkx(graph):
     other = graph.to_networkx()
     for source, lengths in nx.all_pairs_shortest_path_length(other):
-        assert [lengths.get(node, math.inf) for node in range(graph.n)] == graph.distances[
-            source
-        ].tolist()
+        expected = [lengths.get(node, math.inf) for node in range(graph.n)]
+        assert graph.distances[source].tolist() == expected
     if graph.is_connected:
         assert graph.diameter == nx.diameter(other)
-        assert graph.mean_distance == pytest.approx(
-            nx.average_shortest_path_length(other) if graph.n > 1 else 0
-        )
+        mean = nx.average_shortest_path_length(other) if graph.n > 1 else 0
+        assert graph.mean_distance == pytest.approx(mean)
     else:
         assert graph.diameter == graph.mean_distance == math.inf
 
@@ -118,18 +110,16 @@ def test_distances_equal_networkx(graph):
 @undirected_samples
 def test_algebraic_connectivity_equals_the_laplacian_spectrum(graph):
     spectrum = np.linalg.eigvalsh(nx.laplacian_matrix(graph.to_networkx()).toarray().astype(float))
-    assert graph.algebraic_connectivity == pytest.approx(
-        spectrum[1] if graph.n > 1 else 0, abs=1e-9
-    )
+    expected = spectrum[1] if graph.n > 1 else 0
+    assert graph.algebraic_connectivity == pytest.approx(expected, abs=1e-9)
     assert (graph.algebraic_connectivity == 0) == (not graph.is_connected or graph.n == 1)
 
 
 def test_algebraic_connectivity_counts_weights_and_needs_symmetry():
     heavy = as_topology(3.0 * topologies.ring(6).adjacency)
     assert isinstance(heavy, Topology)
-    assert heavy.algebraic_connectivity == pytest.approx(
-        3 * topologies.ring(6).algebraic_connectivity
-    )
+    light = topologies.ring(6).algebraic_connectivity
+    assert heavy.algebraic_connectivity == pytest.approx(3 * light)
     with pytest.raises(TopologyError, match="needs an undirected graph, directed is directed"):
         _ = directed().algebraic_connectivity
 
@@ -251,17 +241,15 @@ def test_weights_of_edges_are_the_mixing_weights_where_asked(graph):
         as_topology([graph, graph], own_weights=True).at(1),
     ):
         assert own.own_weights
-        np.testing.assert_allclose(
-            mixing.metropolis_or_uniform(own).weights.toarray(), W_OF_SHARES, atol=1e-15
-        )
+        found = mixing.metropolis_or_uniform(own).weights.toarray()
+        np.testing.assert_allclose(found, W_OF_SHARES, atol=1e-15)
     later = as_topology(as_topology(lambda t: graph, drop_self_loops=True), own_weights=True)
     assert later.at(3).own_weights
     back = as_topology(as_topology(graph, own_weights=True).to_networkx(), own_weights=True)
     lossy = as_topology(with_loops(0.3), own_weights=True, drop_self_loops=True)
     for other in (back, lossy):
-        np.testing.assert_allclose(
-            mixing.metropolis_or_uniform(other).weights.toarray(), W_OF_SHARES, atol=1e-15
-        )
+        found = mixing.metropolis_or_uniform(other).weights.toarray()
+        np.testing.assert_allclose(found, W_OF_SHARES, atol=1e-15)
 
 
 def test_weights_that_no_rule_uses_are_known_and_the_librarys_graphs_have_none():

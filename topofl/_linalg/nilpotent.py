@@ -47,11 +47,9 @@ def dense_spectrum(matrix: np.ndarray, noise: float = 0.0) -> np.ndarray:
     shifts = {0.0, _common_diagonal(matrix)}
     # A Jordan block of order k at one shift makes the matrix nearly singular at the other, by
     # shift^k, but only once.
-    for shift in (
-        sorted(shifts, key=lambda shift: -_nullity(matrix, shift, tolerance))
-        if len(shifts) > 1
-        else shifts
-    ):
+    if len(shifts) > 1:
+        shifts = sorted(shifts, key=lambda shift: -_nullity(matrix, shift, tolerance))
+    for shift in shifts:
         rest, count = deflated(rest, shift, tolerance)
         removed += [shift] * count
     values = scipy.linalg.eigvals(rest) if len(rest) else np.zeros(0)
@@ -285,8 +283,7 @@ def _residues(matrix: sparse.csr_array, prime: int) -> sparse.csr_array | None:
     fractions = [Fraction(float(weight)).limit_denominator(DENOMINATOR) for weight in weights]
     if np.abs(np.array(fractions, dtype=float) - weights).max() > 4 * np.finfo(float).eps:
         return None
-    found = np.array(
-        [f.numerator * pow(f.denominator, -1, prime) % prime for f in fractions], dtype=np.int64
-    )
-    residues = sparse.csr_array((found[inverse], matrix.indices, matrix.indptr), shape=matrix.shape)
+    found = [f.numerator * pow(f.denominator, -1, prime) % prime for f in fractions]
+    entries = np.array(found, dtype=np.int64)[inverse]
+    residues = sparse.csr_array((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
     return residues if (residues.sum(axis=1) % prime == 1).all() else None

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -10,7 +11,7 @@ import scipy.sparse.linalg as sparse_linalg
 from scipy.sparse.csgraph import connected_components
 
 from topofl._linalg import nilpotent, spectral
-from topofl._linalg.sparse import centered, is_symmetric, start_vector
+from topofl._linalg.sparse import centered, is_symmetric, operator_of, start_vector
 from topofl._linalg.spectral import (
     NoConvergence,
     Solution,
@@ -21,6 +22,9 @@ from topofl._linalg.spectral import (
 
 Blocks: TypeAlias = list[sparse.csr_array]
 """Blocks of one class over a period, as returned by :func:`topofl._linalg.spectral.blocks_of`."""
+
+
+_eigs = partial(sparse_linalg.eigs, maxiter=50, ncv=100, tol=1e-12)
 
 
 def second_modulus(matrix: sparse.csr_array) -> Solution:
@@ -106,9 +110,9 @@ def _largest_of_small(
         with np.errstate(divide="ignore"):
             values = np.exp((np.log(moduli) + logs) / len(factors))
         k = int(values.argmax())
-        residual = (
-            spectral.rounding_of(products[k]) * math.exp(logs[k]) if len(factors) == 1 else math.nan
-        )
+        residual = math.nan
+        if len(factors) == 1:
+            residual = spectral.rounding_of(products[k]) * math.exp(logs[k])
         yield Solution(min(1.0, float(values[k])), "dense", residual)
 
 
@@ -121,9 +125,7 @@ def _largest_of_class(blocks: Blocks) -> Solution:
     start = np.ones(block.shape[0])
     packed = spectral.compact(block)
     try:
-        values, vectors = sparse_linalg.eigs(
-            packed, k=1, which="LR", v0=start, maxiter=50, ncv=100, tol=1e-12
-        )
+        values, vectors = _eigs(packed, k=1, which="LR", v0=start)
         return solution_of(block, values[0].real, vectors[:, 0], "arnoldi")
     except sparse_linalg.ArpackError:
         pass
@@ -157,15 +159,13 @@ def _second_symmetric(matrix: sparse.csr_array) -> Solution:
     if found is not None:
         return solution_of(matrix, *found, "lanczos")
     columns = matrix.tocsc()
-    second = solution_of(
-        matrix, *spectral.nearest(columns, 1 + spectral.NEAR, 2)[0], "shift-invert"
-    )
+    found = spectral.nearest(columns, 1 + spectral.NEAR, 2)[0]
+    second = solution_of(matrix, *found, "shift-invert")
     lower_bound = 2 * matrix.diagonal().min() - 1  # on all eigenvalues, by Gershgorin
     if lower_bound >= -second.value:
         return second
-    bottom = solution_of(
-        matrix, *spectral.nearest(columns, -1 - spectral.NEAR, 1)[0], "shift-invert"
-    )
+    found = spectral.nearest(columns, -1 - spectral.NEAR, 1)[0]
+    bottom = solution_of(matrix, *found, "shift-invert")
     return max(second, bottom, key=lambda solution: solution.value)
 
 
@@ -213,16 +213,12 @@ def arnoldi(rows: sparse.csr_array) -> tuple[complex, np.ndarray] | None:
     """
     n = rows.shape[0]
     # Rows sum to 1, so centering moves the eigenvalue 1 to 0 and does not change the others.
-    operator = sparse_linalg.LinearOperator(
-        (n, n), matvec=lambda x: centered(rows @ x), dtype=float
-    )
+    operator = operator_of(lambda x: centered(rows @ x), n)
     start = centered(start_vector(n))
     retry = (6, 200, spectral.TOLERANCE) if nilpotent.decay_rate(rows) < FAST else (1, 50, 1e-12)
     for k, restarts, tolerance in ((6, 50, 1e-12), retry):
         try:
-            values, vectors = sparse_linalg.eigs(
-                operator, k=k, v0=start, maxiter=restarts, ncv=100, tol=tolerance
-            )
+            values, vectors = _eigs(operator, k=k, v0=start, maxiter=restarts, tol=tolerance)
         except sparse_linalg.ArpackError:
             continue
         largest = int(np.abs(values).argmax())
@@ -253,13 +249,9 @@ def _left_vector(rows: sparse.csr_array, value: complex) -> np.ndarray | None:
     """
     n = rows.shape[0]
     columns = sparse.csr_array(rows.T)
-    adjoint = sparse_linalg.LinearOperator(
-        (n, n), matvec=lambda y: columns @ centered(y), dtype=float
-    )
+    adjoint = operator_of(lambda y: columns @ centered(y), n)
     try:
-        values, vectors = sparse_linalg.eigs(
-            adjoint, k=2, v0=centered(start_vector(n)), maxiter=50, ncv=100, tol=1e-12
-        )
+        values, vectors = _eigs(adjoint, k=2, v0=centered(start_vector(n)))
     except sparse_linalg.ArpackNoConvergence as partial:
         values, vectors = partial.eigenvalues, partial.eigenvectors
     except sparse_linalg.ArpackError:
@@ -281,20 +273,17 @@ def second_near_one(matrix: sparse.csr_array) -> Solution:
     If the bound does not decide, all eigenvalues are computed densely.
     """
     n = matrix.shape[0]
-    smallest_diagonal = matrix.diagonal().min()
+    least = matrix.diagonal().min()
     columns = matrix.tocsc()
-    inverse = (
-        spectral.shifted_inverse(columns, 1 + spectral.NEAR) if smallest_diagonal > 0 else None
-    )
+    inverse = spectral.shifted_inverse(columns, 1 + spectral.NEAR) if least > 0 else None
     for k in (6, 24, 96) if inverse is not None else ():
         try:
-            values, vectors = sparse_linalg.eigs(
-                columns, k=k, sigma=1 + spectral.NEAR, OPinv=inverse, v0=start_vector(n)
-            )
+            options = {"sigma": 1 + spectral.NEAR, "OPinv": inverse, "v0": start_vector(n)}
+            values, vectors = sparse_linalg.eigs(columns, k=k, **options)
         except (sparse_linalg.ArpackError, MemoryError):
             continue
         second = np.argsort(np.abs(values))[-2]
-        bound = (1 - np.abs(values[second]) ** 2) * (1 / smallest_diagonal - 1)
+        bound = (1 - np.abs(values[second]) ** 2) * (1 / least - 1)
         if bound <= np.abs(1 - values).max() ** 2:
             return solution_of(matrix, values[second], vectors[:, second], "shift-invert")
     return spectral.second_of_all(matrix, "did not converge")
@@ -403,12 +392,9 @@ def _largest_modulus(cycle: Operator, n: int, which: str, noise: float = 0.0) ->
     """Return the largest eigenvalue modulus of an operator; `which` is that of scipy's ``eigs``."""
     if n <= spectral.DENSE_LIMIT:
         return float(np.abs(nilpotent.dense_spectrum(cycle(np.eye(n)), noise)).max())
-    operator = sparse_linalg.LinearOperator((n, n), matvec=cycle, dtype=np.float64)  # pyright: ignore[reportCallIssue]
-    options = {"v0": start_vector(n), "ncv": 40, "maxiter": RESTARTS}
+    options = {"v0": start_vector(n), "ncv": 40, "maxiter": RESTARTS, "return_eigenvectors": False}
     try:
-        values = sparse_linalg.eigs(
-            operator, k=1, which=which, return_eigenvectors=False, **options
-        )
+        values = sparse_linalg.eigs(operator_of(cycle, n), k=1, which=which, **options)
     except sparse_linalg.ArpackError as error:
         raise NoConvergence(
             f"the second eigenvalue of this period did not converge for n={n}"

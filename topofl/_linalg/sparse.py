@@ -1,11 +1,12 @@
 """Sparse matrices: checks of format and entries, symmetry, Laplacian, hops; vectors over nodes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components, shortest_path
+from scipy.sparse.linalg import LinearOperator
 
 from topofl._support.check import TOLERANCE, as_array, check_nodes
 
@@ -78,15 +79,11 @@ def _fault_of_pointers(matrix: Any, major: int) -> str:
             f"`indptr` of shape {pointers.shape} and dtype {pointers.dtype}, "
             f"not {major + 1} integers"
         )
-    if len(matrix.indices) != len(matrix.data) or matrix.data.ndim != (
-        3 if matrix.format == "bsr" else 1
-    ):
+    dimensions = 3 if matrix.format == "bsr" else 1
+    if len(matrix.indices) != len(matrix.data) or matrix.data.ndim != dimensions:
         return f"{len(matrix.indices)} `indices` for `data` of shape {matrix.data.shape}"
-    if (
-        pointers[0] != 0
-        or (pointers[1:] < pointers[:-1]).any()
-        or pointers[-1] > len(matrix.indices)
-    ):
+    ascends = pointers[0] == 0 and (pointers[1:] >= pointers[:-1]).all()
+    if not ascends or pointers[-1] > len(matrix.indices):
         return f"`indptr` that does not ascend from 0 to at most {len(matrix.indices)}"
     return ""
 
@@ -129,10 +126,8 @@ def is_symmetric(matrix: sparse.csr_array, *, edges: bool = False) -> bool:
     if not edges:
         return bool(abs(matrix - matrix.T).max() <= TOLERANCE)
     other = sparse.csr_array(matrix.T)
-    if not (
-        np.array_equal(matrix.indptr, other.indptr)
-        and np.array_equal(matrix.indices, other.indices)
-    ):
+    pairs = ((matrix.indptr, other.indptr), (matrix.indices, other.indices))
+    if not all(np.array_equal(*pair) for pair in pairs):
         return False
     largest = matrix.data.max()
     scale = np.maximum(1.0 if largest >= 1e-3 else largest, np.maximum(matrix.data, other.data))
@@ -147,6 +142,11 @@ def centered(values: np.ndarray) -> np.ndarray:
 def start_vector(n: int) -> np.ndarray:
     """Return a fixed random (n,) start vector for iterative eigensolvers."""
     return np.random.default_rng(0).standard_normal(n)
+
+
+def operator_of(apply: Callable[[np.ndarray], np.ndarray], n: int) -> LinearOperator:
+    """Return a function of (n,) vectors as an operator for iterative eigensolvers."""
+    return LinearOperator((n, n), matvec=apply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
 
 
 def laplacian(adjacency: sparse.csr_array) -> sparse.csr_array:
@@ -208,8 +208,7 @@ def _counts_by_bits(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
         reached[sources, (sources - start) // 64] = bits
         totals = [0, len(sources)]
         while totals[-1] < n * len(sources):
-            reached |= np.bitwise_or.reduceat(
-                reached[receivers.indices], receivers.indptr[:-1], axis=0
-            )
+            sent = reached[receivers.indices]
+            reached |= np.bitwise_or.reduceat(sent, receivers.indptr[:-1], axis=0)
             totals.append(int(np.bitwise_count(reached).sum(dtype=np.int64)))
         yield np.diff(totals)

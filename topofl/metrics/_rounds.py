@@ -9,7 +9,7 @@ import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
-from topofl._linalg.sparse import start_vector
+from topofl._linalg.sparse import operator_of, start_vector
 from topofl._linalg.spectral import classes_of
 from topofl._support.check import check_int, shown
 from topofl._support.text import node_name
@@ -139,12 +139,9 @@ def converging(what: str) -> Iterator[None]:
 
 def largest_eigenvalue(apply: Callable[[np.ndarray], np.ndarray], n: int, what: str) -> float:
     """Return the largest eigenvalue of a symmetric operator on (n,) vectors, by iterations."""
-    operator = sparse_linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+    options = {"v0": start_vector(n), "ncv": 40, "return_eigenvectors": False}
     with converging(what):
-        top = sparse_linalg.eigsh(
-            operator, k=1, which="LA", return_eigenvectors=False, v0=start_vector(n), ncv=40
-        )
-    return float(top[0])
+        return float(sparse_linalg.eigsh(operator_of(apply, n), k=1, which="LA", **options)[0])
 
 
 def losing_node(matrices: Sequence[MixingMatrix]) -> int | None:

@@ -422,9 +422,8 @@ def expected_slowest(
     >>> round(seconds, 6), shares.tolist()
     (11.5, [0.5, 0.5])
     """
-    pairs, group, counts = np.unique(
-        np.stack([means, delays], axis=1), axis=0, return_inverse=True, return_counts=True
-    )
+    both = np.stack([means, delays], axis=1)
+    pairs, group, counts = np.unique(both, axis=0, return_inverse=True, return_counts=True)
     mean, delay = pairs.T
     x = _points(times, mean, delay, len(means))
     log_g = np.zeros(len(x))

@@ -265,10 +265,8 @@ def greedy_swap(
     >>> sorted(sum(node < 2 for node in group) for group in graph.groups)
     [1, 1]
     """
-    labels, clique_size = checked_labels(
-        label_counts, n, label_shares, clique_size, weighting, distance
-    )
-    return joined(greedy_groups(labels, clique_size, steps, distance, stream(seed, "graph")))
+    labels, size = checked_labels(label_counts, n, label_shares, clique_size, weighting, distance)
+    return joined(greedy_groups(labels, size, steps, distance, stream(seed, "graph")))
 
 
 @public
@@ -313,12 +311,11 @@ def greedy_swap_trace(
     >>> skews.shape, skews[-1].tolist()
     ((21, 2), [0.0, 0.0])
     """
-    labels, clique_size = checked_labels(
-        label_counts, None, label_shares, clique_size, weighting, distance
-    )
+    told = (label_counts, None, label_shares)
+    labels, size = checked_labels(*told, clique_size, weighting, distance)
     steps = check_int("steps", steps, minimum=0)
-    trace = np.empty((steps + 1, -(-len(labels[0]) // clique_size)))
-    groups = greedy_groups(labels, clique_size, steps, distance, stream(seed, "graph"), trace)
+    trace = np.empty((steps + 1, -(-len(labels[0]) // size)))
+    groups = greedy_groups(labels, size, steps, distance, stream(seed, "graph"), trace)
     return tuple(tuple(group.tolist()) for group in groups), trace
 
 
@@ -440,10 +437,8 @@ def random_groups(n: int, size: int, rng: np.random.Generator) -> list[np.ndarra
 
 def complete_edges(groups: Sequence[np.ndarray]) -> np.ndarray:
     """Return the (E, 2) pairs of nodes inside groups."""
-    pairs = {
-        size: np.stack(np.triu_indices(size, 1), axis=1)
-        for size in {len(group) for group in groups}
-    }
+    sizes = {len(group) for group in groups}
+    pairs = {size: np.stack(np.triu_indices(size, 1), axis=1) for size in sizes}
     return np.concatenate([group[pairs[len(group)]] for group in groups])
 
 

@@ -146,15 +146,13 @@ def dcliques(
     >>> dcliques(n=100, inter="ring", seed=0)
     Topology("dcliques(n=100, clique_size=10, inter='ring', seed=0)", n=100, edges=460, undirected)
     """
-    labels, clique_size = checked_labels(
-        label_counts, n, label_shares, clique_size, weighting, distance
-    )
-    join = _scheme(inter, group_size, clique_size, len(labels[0]))
+    labels, size = checked_labels(label_counts, n, label_shares, clique_size, weighting, distance)
+    join = _scheme(inter, group_size, size, len(labels[0]))
     rng = stream(seed, "graph")
     if check_choice("cliques", cliques, ["greedy_swap", "random"]) == "random":
-        groups = random_groups(len(labels[0]), clique_size, rng)
+        groups = random_groups(len(labels[0]), size, rng)
     else:
-        groups = greedy_groups(labels, clique_size, steps, distance, rng)
+        groups = greedy_groups(labels, size, steps, distance, rng)
     return joined(groups, join(groups, rng))
 
 
@@ -216,9 +214,8 @@ def _fractal(groups: Groups, rng: np.random.Generator, *, group_size: int) -> np
     loads = np.zeros(sum(len(group) for group in groups), np.int64)
     edges = [np.zeros((0, 2), np.int64)]
     while len(groups) > 1:
-        batches = [
-            range(k, min(k + group_size, len(groups))) for k in range(0, len(groups), group_size)
-        ]
+        starts = range(0, len(groups), group_size)
+        batches = [range(k, min(k + group_size, len(groups))) for k in starts]
         pairs = [pair for batch in batches for pair in combinations(batch, 2)]
         edges.append(_join(groups, np.array(pairs, np.int64).reshape(-1, 2), rng, loads))
         groups = [np.concatenate([groups[k] for k in batch]) for batch in batches]
@@ -447,13 +444,11 @@ def decentralized_greedy_swap(
     >>> decentralized_greedy_swap(counts, 2, seed=3).groups == greedy_swap(counts, 2, seed=3).groups
     True
     """
-    labels, clique_size = checked_labels(
-        label_counts, n, label_shares, clique_size, "uniform", distance
-    )
-    join = None if inter is None else _scheme(inter, None, clique_size, len(labels[0]))
+    labels, size = checked_labels(label_counts, n, label_shares, clique_size, "uniform", distance)
+    join = None if inter is None else _scheme(inter, None, size, len(labels[0]))
     rng = stream(seed, "graph")
     gossiped = _estimates(labels, gossip_rounds, gossip_graph, seed)
-    trace = _run(labels, clique_size, steps, distance, gossiped, rng, traced=False)
+    trace = _run(labels, size, steps, distance, gossiped, rng, traced=False)
     groups = [np.array(group) for group in trace.groups]
     return joined(groups) if join is None else joined(groups, join(groups, rng))
 
@@ -503,11 +498,10 @@ def decentralized_greedy_swap_trace(
     >>> int(trace.messages[0])  # 6 rounds of 4 messages, and 2 nodes that are not leaders
     26
     """
-    labels, clique_size = checked_labels(
-        label_counts, None, label_shares, clique_size, "uniform", distance
-    )
+    told = (label_counts, None, label_shares)
+    labels, size = checked_labels(*told, clique_size, "uniform", distance)
     gossiped = _estimates(labels, gossip_rounds, gossip_graph, seed)
-    return _run(labels, clique_size, steps, distance, gossiped, stream(seed, "graph"), traced=True)
+    return _run(labels, size, steps, distance, gossiped, stream(seed, "graph"), traced=True)
 
 
 def gossip_estimates(

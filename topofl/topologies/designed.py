@@ -190,9 +190,8 @@ def _starts(shares: np.ndarray, design: Design, rng: np.random.Generator) -> Ite
         if size >= 3:
             size = min(size, len(shares))
             groups = greedy_swap(label_shares=shares, clique_size=size, seed=rng).groups
-            wanted = np.array(
-                [(i, j) for group in groups for i in group for j in group if i < j]
-            ).reshape(-1, 2)
+            pairs = [(i, j) for group in groups for i in group for j in group if i < j]
+            wanted = np.array(pairs).reshape(-1, 2)
         elif size:
             continue
         for _ in range(1 if size else DRAWS):

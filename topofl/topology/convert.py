@@ -233,13 +233,11 @@ def _convert(graph: Any, name: str | None, options: _Options) -> Topology | Topo
             graph = replace(graph, own_weights=True)
         return graph if name is None else replace(graph, name=name)
     if is_networkx(graph):
-        return _from_matrix(
-            *read_networkx("graph", graph), name or graph.name or "networkx", options
-        )
+        matrix, nodes = read_networkx("graph", graph)
+        return _from_matrix(matrix, nodes, name or graph.name or "networkx", options)
     if is_pyg(graph):
-        return _from_matrix(
-            *read_pyg("graph", graph, own_weights=options.own_weights), name or "pyg", options
-        )
+        matrix, nodes = read_pyg("graph", graph, own_weights=options.own_weights)
+        return _from_matrix(matrix, nodes, name or "pyg", options)
     if sparse.issparse(graph):
         return _from_matrix(graph, (), name or "matrix", options)
     if callable(graph) and not hasattr(graph, "__array__"):
@@ -274,10 +272,8 @@ def _from_array(graph: Any, name: str | None, options: _Options) -> Topology:
         if any(isinstance(node, str) for pair in pairs for node in pair):
             return _from_named_pairs(pairs, name or "edges", options)
     # A list of two tuples is no 2 x 2 matrix.
-    is_edge_list = has_pairs and (
-        len(array) != 2
-        or (isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph))
-    )
+    in_tuples = isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph)
+    is_edge_list = has_pairs and (len(array) != 2 or in_tuples)
     if is_edge_list and array.dtype.kind in "Of" and isinstance(graph, Sequence):
         # Integers too large for int64 make numpy choose object or float.
         nodes = [node for pair in graph for node in pair if isinstance(node, int)]
@@ -424,9 +420,7 @@ def _from_list(graphs: Sequence[Any], name: str, options: _Options) -> TopologyS
             f"`graph` must be graphs with the same number of nodes, got {sizes}; give each graph "
             "all nodes, including those without edges"
         )
-    rounds = tuple(
-        _ordered_as(member, members[0], f"graph {k}") for k, member in enumerate(members)
-    )
+    rounds = [_ordered_as(member, members[0], f"graph {k}") for k, member in enumerate(members)]
     return TopologySequence(sizes[0], rounds.__getitem__, name=name, period=len(rounds))
 
 

@@ -237,9 +237,8 @@ class Topology:
     def out_neighbors(self, node: int) -> np.ndarray:
         """Return the nodes that `node` sends to, in ascending order."""
         node = self._check_node(node)
-        return self.adjacency.indices[
-            self.adjacency.indptr[node] : self.adjacency.indptr[node + 1]
-        ].astype(np.int64)
+        first, last = self.adjacency.indptr[node : node + 2]
+        return self.adjacency.indices[first:last].astype(np.int64)
 
     def _check_node(self, node: int) -> int:
         return check_int("node", node, minimum=0, maximum=self.n - 1)

@@ -151,12 +151,9 @@ def test_simulation_agrees_with_expectation():
     # A distribution of one's own is simulated, even if it is the exponential one.
     own = clocks.Times(1.0, lambda rng, count: rng.exponential(size=count), "own")
     graph = topologies.ring(20)
-    sample = round_time(
-        graph, hardware=Hardware(compute=own), n_parameters=1, rounds=4000, seed=0
-    ).per_round
-    exact = round_time(
-        graph, hardware=Hardware(compute=clocks.exponential(1.0)), n_parameters=1
-    ).seconds
+    hardware, known = Hardware(compute=own), Hardware(compute=clocks.exponential(1.0))
+    found = round_time(graph, hardware=hardware, n_parameters=1, rounds=4000, seed=0)
+    sample, exact = found.per_round, round_time(graph, hardware=known, n_parameters=1).seconds
     assert sample.mean() == pytest.approx(exact, abs=4 * sample.std() / np.sqrt(4000))
 
 
@@ -175,18 +172,16 @@ def test_waiting_for_neighbors_takes_less_than_for_all():
 def test_random_times_of_several_nodes_per_machine():
     # A machine trains its two nodes one after the other: the maximum of two sums of two times.
     hardware = Hardware(compute=clocks.exponential(1.0), placement=[0, 0, 1, 1])
-    sample = round_time(
-        topologies.ring(4), hardware=hardware, n_parameters=1, rounds=20_000, seed=1
-    ).per_round
+    how = {"n_parameters": 1, "rounds": 20_000, "seed": 1}
+    sample = round_time(topologies.ring(4), hardware=hardware, **how).per_round
     # E max of two Gamma(2, 1) variables is 2 + 3/4.
     assert sample.mean() == pytest.approx(2.75, abs=4 * sample.std() / np.sqrt(20_000))
 
 
 def unequal(kind, case):
     """Return times, means and delays, the first machine being fast behind a slow link."""
-    n, fast, delay = {"many": (1000, 0.05, 8.0), "few": (20, 0.02, 3.0), "two": (2, 0.01, 5.0)}[
-        case
-    ]
+    cases = {"many": (1000, 0.05, 8.0), "few": (20, 0.02, 3.0), "two": (2, 0.01, 5.0)}
+    n, fast, delay = cases[case]
     rng = np.random.default_rng(5)
     means, delays = np.linspace(0.5, 1.5, n), rng.uniform(0, 0.5, n)
     means[0], delays[0] = fast, delay
@@ -207,12 +202,9 @@ def test_probabilities_against_monte_carlo(kind, case):
     error = np.sqrt(probabilities * (1 - probabilities) / draws)
     assert (np.abs(shares - probabilities) <= 5 * error + 1 / draws).all()
     waited = delays[slowest]
-    assert probabilities @ delays == pytest.approx(
-        waited.mean(), abs=4 * waited.std() / np.sqrt(draws)
-    )
-    assert expected == pytest.approx(
-        ends.max(axis=1).mean(), abs=4 * ends.max(axis=1).std() / np.sqrt(draws)
-    )
+    for value, sample in ((probabilities @ delays, waited), (expected, ends.max(axis=1))):
+        error = 4 * sample.std() / np.sqrt(draws)
+        assert value == pytest.approx(sample.mean(), abs=error)
 
 
 def test_probabilities_of_two_machines():
