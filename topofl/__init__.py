@@ -128,13 +128,24 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES, *_MODULE_OF} - helpers)
 
 
-class _Package(ModuleType):
-    """The type of this package, in which ``estimate`` is the function, not the module it is in.
+def _of_topologies(name: str) -> Any:
+    """Return ``topologies.recommend``, which is loaded when it is first used."""
+    if name != "recommend":
+        raise AttributeError(f"module 'topofl.topologies' has no attribute {name!r}", name=name)
+    return import_module("topofl.advice").recommend
 
-    Importing a module sets the attribute of its parent, here ``topofl.estimate``.
+
+class _Package(ModuleType):
+    """The type of this package, which sees each of its modules when it is imported.
+
+    ``topofl.estimate`` is the function, not the module it is in, and ``topologies`` has the
+    function ``recommend`` of a lower layer.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "topologies":
+            value.__getattr__ = _of_topologies
+            value.__dir__ = lambda: sorted({*vars(value), "recommend"})
         if not (name in _MODULE_OF and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 

@@ -2,39 +2,13 @@
 
 import hypothesis.extra.numpy as arrays
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from topofl._linalg.distributions import simplex_projection
 
 numbers = st.floats(-5, 5, width=32)
 rows = arrays.arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(1, 7)), elements=numbers)
-
-
-def solved(row):
-    """Return the nearest point, by a general solver that starts from equal weights."""
-    start, sums = np.full(len(row), 1 / len(row)), {"type": "eq", "fun": lambda x: x.sum() - 1}
-    result = minimize(
-        lambda x: ((x - row) ** 2).sum(),
-        start,
-        jac=lambda x: 2 * (x - row),
-        bounds=[(0, None)] * len(row),
-        constraints=[sums],
-        method="SLSQP",
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    assert result.success, result.message
-    return result.x
-
-
-@pytest.mark.parametrize("m", [1, 2, 3, 5])
-def test_it_is_what_a_solver_finds(m):
-    values = np.random.default_rng(m).normal(scale=0.7, size=(6, m))
-    np.testing.assert_allclose(
-        simplex_projection(values), [solved(row) for row in values], rtol=0, atol=1e-6
-    )
 
 
 @given(rows)
@@ -54,9 +28,8 @@ def test_it_stays_moves_and_turns_with_the_point(values, random, much):
     np.testing.assert_allclose(simplex_projection(found), found, rtol=0, atol=1e-12)
     np.testing.assert_allclose(simplex_projection(values + much), found, rtol=0, atol=1e-9)
     order = random.sample(range(values.shape[1]), values.shape[1])
-    np.testing.assert_allclose(
-        simplex_projection(values[:, order]), found[:, order], rtol=0, atol=1e-12
-    )
+    permuted = simplex_projection(values[:, order])
+    np.testing.assert_allclose(permuted, found[:, order], rtol=0, atol=1e-12)
 
 
 @given(rows, st.data())
@@ -71,7 +44,5 @@ def test_where_entries_must_be_zero_the_others_are_projected(values, data):
 
 
 def test_large_numbers_keep_their_digits():
-    np.testing.assert_array_equal(
-        simplex_projection(np.array([[1e17, 0.0], [2.0**52, 2.0**52 - 0.5]])),
-        [[1, 0], [0.75, 0.25]],
-    )
+    large = simplex_projection(np.array([[1e17, 0.0], [2.0**52, 2.0**52 - 0.5]]))
+    np.testing.assert_array_equal(large, [[1, 0], [0.75, 0.25]])

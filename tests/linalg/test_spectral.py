@@ -33,9 +33,8 @@ def test_circulants_are_recognized_and_have_the_spectrum_of_numpy(matrix):
     values, dense = spectral.circulant_spectrum(matrix), np.linalg.eigvals(matrix.toarray())
     assert values is not None
     assert values[0] == pytest.approx(1)
-    distances = np.abs(
-        values[:, None] - dense[None, :]
-    )  # circulants are normal: eigenvalues move by rounding only
+    # circulants are normal: eigenvalues move by rounding only
+    distances = np.abs(values[:, None] - dense[None, :])
     assert max(distances.min(axis=0).max(), distances.min(axis=1).max()) < 1e-12
     if second.second_modulus(matrix).solver != "components":
         assert second.second_modulus(matrix).value == pytest.approx(dense_second(matrix), abs=1e-12)

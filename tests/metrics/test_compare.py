@@ -24,7 +24,7 @@ from topofl.metrics import (
     slem,
 )
 from topofl.metrics import shape as declaring
-from topofl.metrics._columns import GROUPS, HARDWARE, LABELS, Limit, MetricColumn, Requirement, mean
+from topofl.metrics._columns import GROUPS, HARDWARE, LABELS, MetricColumn, limited, mean, need
 from topofl.metrics.compare import MODULES, all_columns
 from topofl.mixing import MixingSequence
 from topofl.topologies import random_in
@@ -257,12 +257,9 @@ def test_reasons_say_the_graph_instead_of_its_name(name):
 
 def test_expensive_columns_of_large_graphs_are_not_applicable():
     cells = row(compare([topologies.ring(301)], about=["push-sum"], names=["ring"]))
-    assert {cell for name, cell in cells.items() if name != "name"} == {
-        NotApplicable(
-            "computed here up to n=300: ask for the column by name, or use "
-            "metrics.push_sum_constants"
-        )
-    }
+    ask = "ask for the column by name, or use metrics.push_sum_constants"
+    reason = NotApplicable(f"computed here up to n=300: {ask}")
+    assert {cell for name, cell in cells.items() if name != "name"} == {reason}
     star = all_of(as_topology(nx.star_graph(2000)))
     assert "n=2,000" in star["diameter"].reason
     assert "n=2,000" in star["mean distance"].reason
@@ -419,7 +416,7 @@ def test_every_module_that_declares_columns_is_found():
         assert column.group in GROUPS
         assert not column.meaning.endswith(".")
         if column.limit:  # names a function for larger graphs
-            owner, _, name = column.limit.instead.partition(".")
+            owner, _, name = column.limit[1].partition(".")
             assert hasattr({"metrics": metrics, "Topology": Topology}[owner], name)
 
 
@@ -455,21 +452,21 @@ def test_a_declared_column_is_shown_where_it_belongs(declare):
 
 
 def test_limits_are_checked_before_requirements(declare):
-    unlucky = Requirement("luck", lambda entry: "no luck")
+    unlucky = need("luck", lambda entry: False, "no luck")
 
     def failing(entry):
         raise TopologyError(f"`graph` must be another: {entry.name} is unlucky")
 
-    declare("a", limit=Limit(5, "metrics.slem"), needs=(unlucky,))
-    declare("b", limit=Limit(6, "metrics.slem"), needs=(unlucky,))
+    declare("a", limit=limited(5, "metrics.slem"), needs=(unlucky,))
+    declare("b", limit=limited(6, "metrics.slem"), needs=(unlucky,))
     declare("c", compute=failing)
-    declare("d", limit=Limit(1000, "metrics.slem", "luck is"))
+    declare("d", limit=limited(1000, "metrics.slem"))
     graphs = [topologies.ring(6), topologies.ring(1001)]
     found = compare(graphs, about="paths").select(list("abcd"))
     ask = "ask for the column by name, or use metrics.slem"
     reasons = [f"computed here up to n=5: {ask}", "no luck", "the graph is unlucky"]
     assert found.rows[0] == (*map(NotApplicable, reasons), 7)
-    assert found.column("d")[1].reason == f"luck is computed here up to n=1,000: {ask}"
+    assert found.column("d")[1].reason == f"computed here up to n=1,000: {ask}"
     named = compare(graphs, about=[], metrics=list("abcd"))
     assert named.rows[0][1:3] == (NotApplicable("no luck"),) * 2  # of any size, if asked for
     assert named.column("d") == (7, 7)

@@ -24,9 +24,7 @@ def moving_star(n: int):
 
 def spread(product) -> float:
     """Return the ergodicity coefficient of columns."""
-    return 0.5 * max(
-        np.abs(product[:, [j]] - product).sum(axis=0).max() for j in range(len(product))
-    )
+    return 0.5 * np.abs(product[:, :, None] - product[:, None]).sum(axis=0).max()
 
 
 FAMILIES = {
@@ -186,12 +184,9 @@ def test_stars_with_moving_center_violate_the_premise_of_sgp():
     assert not push_sum_constants(topologies.star(9)).sgp.note
 
 
-@pytest.mark.parametrize(
-    ("k", "q"), [(1, 0.71), (2, 0.57), (5, 0.40), (10, 0.29), (20, 0.20), (40, 0.12)]
-)
-def test_measured_q_of_random_pushes(k, q):
+@pytest.mark.parametrize("k", [1, 2, 5, 10, 20, 40])
+def test_measured_q_of_random_pushes(k):
     found = push_sum_constants(topologies.random_out(100, k, seed=0), rounds=60).q_hat
-    assert found == pytest.approx(q, abs=0.025)
     assert found == pytest.approx(math.sqrt((1 - k / 99) / (k + 1)), abs=0.025)
 
 

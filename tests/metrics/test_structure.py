@@ -14,7 +14,6 @@ from tests.rows.metrics import (
     fewest_edges,
     fewest_nodes,
     graphs,
-    pull,
     relabelled,
     undirected,
 )
@@ -37,18 +36,10 @@ from topofl.topology import Topology, as_topology, from_edges
     ("graph", "edge", "node"),
     [
         (topologies.ring(9), 2, 2),
-        (topologies.ring(2), 1, 1),
         (topologies.star(7), 1, 1),
-        (topologies.fully_connected(7), 6, 6),
-        (topologies.hypercube(64), 6, 6),
         (topologies.torus(36), 4, 4),
-        (topologies.grid(30), 2, 2),
-        (nx.petersen_graph(), 3, 3),
-        (nx.barbell_graph(5, 0), 1, 1),
-        (nx.complete_bipartite_graph(3, 8), 3, 3),
         (nx.windmill_graph(3, 4), 3, 1),
         (topologies.exponential(20, directed=True), 5, 5),
-        (topologies.circulant(7, [1], directed=True), 1, 1),
         (from_edges([], 5), 0, 0),
         (from_edges([(0, 1), (1, 2), (0, 2)], 3, directed=True), 0, 0),  # weakly connected only
         (topologies.star(50_000), 1, 1),
@@ -62,18 +53,6 @@ def test_connectivities_have_their_closed_forms(graph, edge, node):
 
 def test_edge_connectivity_of_large_complete_graphs():
     assert edge_connectivity(topologies.fully_connected(600)) == 599
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_connectivities_of_larger_graphs_agree_with_networkx(seed):
-    graph = nx.gnp_random_graph(40, 0.2, seed=seed)
-    clusters = nx.disjoint_union(nx.complete_graph(12), nx.complete_graph(12))
-    clusters.add_edges_from((i, 12 + (i * (seed + 1)) % 5) for i in range(6))
-    for example in (graph, clusters):
-        assert edge_connectivity(example) == nx.edge_connectivity(example)
-        assert node_connectivity(example) == nx.node_connectivity(example)
-    directed = nx.gnp_random_graph(30, 0.2, seed=seed, directed=True)
-    assert edge_connectivity(directed) == nx.edge_connectivity(directed)
 
 
 # Cuts smaller than the smallest degree, wherever they are and whichever way they point
@@ -159,14 +138,6 @@ def test_few_edges_into_a_node_bound_reciprocity_and_sparsity(graph):
 # Resistance
 
 
-@pytest.mark.parametrize("n", [3, 10, 66, 257])
-def test_resistance_of_pairs(n):
-    complete, ring = topologies.fully_connected(n), topologies.ring(n)
-    assert effective_resistance(complete, 0, n - 1) == pytest.approx(2 / n, rel=1e-12)
-    for v in range(0, n, 1 + n // 20):  # v resistors in parallel with n - v
-        assert effective_resistance(ring, 0, v) == pytest.approx(v * (n - v) / n, abs=1e-10)
-
-
 @pytest.mark.parametrize("n", [66, 130, 257])
 def test_nodes_are_eliminated_block_by_block(n):
     graph = topologies.random_regular(n, 4, seed=0)
@@ -194,26 +165,6 @@ def test_fosters_theorem_and_the_sum_over_pairs(graph):
     np.testing.assert_allclose(values, values.T, atol=1e-10)
     between = (values[:, None] + values).transpose(0, 2, 1)  # over each third node
     assert (values[:, :, None] <= between + 1e-10).all()
-
-
-@given(conductances(), st.integers(1, 8))
-def test_more_conductance_never_adds_resistance(graph, w):
-    more = graph.to_scipy().toarray()
-    if w % graph.n:
-        more[0, w % graph.n] += 1
-        more[w % graph.n, 0] += 1  # Rayleigh
-    for v in range(graph.n):
-        assert effective_resistance(more, 0, v) <= effective_resistance(graph, 0, v) + 1e-10
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_it_is_at_most_the_distance_and_equal_in_trees(seed):
-    tree = as_topology(nx.random_labeled_tree(12, seed=seed))
-    graph = topologies.random_regular(12, 3, seed=seed)
-    for v in range(12):
-        assert effective_resistance(tree, 0, v) == pytest.approx(tree.distances[0, v], abs=1e-10)
-        assert effective_resistance(graph, 0, v) <= graph.distances[0, v] + 1e-12
-    assert effective_resistance(tree) == pytest.approx(tree.mean_distance, rel=1e-10)
 
 
 def exact_resistance(weights: list[list[Fraction]], u: int, v: int) -> Fraction:
@@ -255,12 +206,6 @@ def test_of_a_pair_in_a_chain_of_uneven_weights_nothing_is_lost(w):
 CYCLE = topologies.circulant(7, [1], directed=True)
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.5, 0.9])
-def test_kemeny_constant_of_a_directed_cycle(keep):
-    W = keep * np.eye(7) + (1 - keep) * np.roll(np.eye(7), 1, axis=1)
-    assert kemeny_constant(mixing.from_weights(W)) == pytest.approx(3 / (1 - keep))
-
-
 @pytest.mark.parametrize(("a", "b"), [(0.5, 0.2), (1.0, 1.0), (1e-9, 2e-9), (1e-9, 0.5)])
 def test_kemeny_constant_of_two_nodes(a, b):
     W = mixing.from_weights([[1 - a, a], [b, 1 - b]])
@@ -273,15 +218,6 @@ def test_weights_from_the_laplacian_give_the_kirchhoff_index(graph):
     scale = 2 * laplacian.max()
     W = mixing.from_weights(np.eye(graph.n) - laplacian / scale)
     assert kemeny_constant(W) == pytest.approx(scale * kirchhoff_index(graph) / graph.n)
-
-
-@given(graphs(least=2, connected=True))
-def test_laziness_doubles_the_kemeny_constant(graph):
-    def lazy(graph):
-        return mixing.lazy(pull(graph))
-
-    found = kemeny_constant(graph, weights=lazy)
-    assert found == pytest.approx(2 * kemeny_constant(pull(graph)))
 
 
 def test_compare_shows_the_kemeny_constant_of_static_graphs():

@@ -188,42 +188,6 @@ def test_one_tolerance_decides_what_is_symmetric():
         assert not as_topology(weights - np.diag(np.diag(weights))).is_directed
 
 
-@pytest.mark.parametrize("n", [4, 5, 16, 101])
-def test_gaps_of_classic_graphs(n):
-    ring = 1 - max((1 + 2 * np.cos(2 * np.pi / n)) / 3, 1 / 3)
-    for name, gap in {"ring": ring, "star": 1 / n, "fully_connected": 1.0}.items():
-        W = mixing.metropolis_hastings(getattr(topologies, name)(n))
-        assert W.spectral_gap == pytest.approx(gap, abs=1e-10)
-        assert W.spectral_gap == 1 - W.slem
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(3, 3), (3, 5), (4, 4), (5, 8)])
-def test_spectrum_of_the_torus(rows, columns):
-    W = mixing.metropolis_hastings(topologies.torus(rows * columns, rows=rows))
-    a, b = np.meshgrid(np.arange(rows) / rows, np.arange(columns) / columns, indexing="ij")
-    expected = (1 + 2 * np.cos(2 * np.pi * a) + 2 * np.cos(2 * np.pi * b)) / 5
-    assert np.allclose(W.eigenvalues, np.sort(expected.reshape(-1))[::-1], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("n", [3, 6, 25])
-def test_spectrum_of_the_path(n):
-    W = mixing.max_degree(topologies.path(n))  # I - L / 3; the Laplacian has 2 - 2 cos(pi k / n)
-    expected = (1 + 2 * np.cos(np.pi * np.arange(n) / n)) / 3
-    assert np.allclose(W.eigenvalues, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("graph", [topologies.ring(16), topologies.star(7), topologies.grid(12)])
-def test_measured_contraction_is_one_minus_the_gap(graph):
-    """Declared against measured: disagreement shrinks by SLEM per exchange, in the long run."""
-    W, x = mixing.lazy(mixing.metropolis_hastings(graph)), np.arange(graph.n) ** 1.5
-    for _ in range(400):
-        x = W @ x
-        x -= x.mean()
-        norm = np.linalg.norm(x)
-        x /= norm
-    assert norm == pytest.approx(1 - W.spectral_gap, abs=1e-4)
-
-
 def test_gap_is_zero_without_connection_or_with_a_period():
     assert mixing.metropolis_hastings(from_edges([(0, 1), (2, 3)], 4)).spectral_gap == 0
     # each takes over another's model: connected, period 5

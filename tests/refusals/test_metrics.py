@@ -11,7 +11,7 @@ import torch
 from tests import problems
 from tests.refusals import named, refused
 from tests.rows.metrics import ONE_PEER, SWAP, counts_of, halving, irregular_digraph, pull, push
-from topofl import algorithms, clocks, data, mixing, models, run, tasks, topologies
+from topofl import algorithms, clocks, data, mixing, models, run, topologies
 from topofl.metrics import (
     Hardware,
     accumulated_noise,
@@ -54,14 +54,13 @@ from topofl.metrics import (
     slem,
     smallest_eigenvalue,
     sparsity,
-    spectral_gap,
     step_seconds,
     window_product,
 )
 from topofl.mixing import MixingSequence
-from topofl.topology import Topology, TopologyError, as_topology, from_edges
+from topofl.topology import Topology, TopologyError, from_edges
 
-ONE_GRAPH = ("`graph` must be one graph", "graph.at")
+ONE_GRAPH = ("`graph` must be one graph, got TopologySequence", ".at(0)")
 BURNT = "`burn_in` + `rounds` must be at most the 12 rounds of a run, got 1 + 12"
 SHAPE = ("`gradients` must have shape (n, d)", "has n=3")
 DISTANCE = ("`distance` must be one of 'l1'", "got 'hellingr'; did you mean 'hellinger'")
@@ -89,7 +88,7 @@ TURNED = MixingSequence(6, lambda t: BOTH[t >= 3])
 SLOW = mixing.from_weights([[1 - 1e-12, 1e-12], [1e-12, 1 - 1e-12]])
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
 FEWER = data.shards(data.digits(), n=10, per_node=2, seed=0)
-MODEL, CLASSIFICATION = models.logistic_regression(64), tasks.classification()
+MODEL = models.logistic_regression(64)
 MEASURED = {"statistics": gradient_statistics(CLIENTS, model=MODEL, batch_size=8)}
 FAILING = clocks.Times(1.0, lambda rng, count: np.full(count, -1.0 if count == 6 else 1.0))
 TABLE, LINKS = {"compute": 1, "latency": np.zeros((6, 6))}, {"compute": 1, "bandwidth": np.ones(6)}
@@ -206,18 +205,13 @@ TYPE_ERRORS = [
     ("`hops` must be an integer", lambda: accumulated_noise(RING, 2.5)),
     ("one of `label_counts` and `gradients` must be given", lambda: heterogeneity(RING)),
     ("got both", lambda: heterogeneity(RING, counts_of(6), gradients=np.eye(6))),
-    ("`x`", lambda: heterogeneity("path", COUNTS)),
     *each("`models`", mean_model, [[1.0]], None, np.array([["a"]]), np.eye(1) * 1j),
     ("`models`", lambda: mean_model(torch.tensor([[1j]]))),
     *each("`gradients`", mixing_error, SHARES.tolist(), np.array([["a"]] * 3), torch.eye(3) * 1j),
-    ("`x`", lambda: gradient_mixing_error(as_topology([PATH, PATH]), SHARES)),
     ("`statistics` must be what gradient_statistics", lambda: predicted(statistics=1.0)),
     ("`clients` must be a Partition", lambda: statistics(clients=[[1, 2]])),
     *each("`label_counts`", label_distributions, [[0.5, 0.5]], [["a"]]),
     (ONE_GRAPH, lambda: communities(ONE_PEER(8))),
-    (ONE_GRAPH, lambda: clustering(ONE_PEER(8))),
-    (ONE_GRAPH, lambda: edge_connectivity(ONE_PEER(8))),
-    (ONE_GRAPH, lambda: effective_resistance(ONE_PEER(8))),
     ("`graph`", lambda: clustering(None)),
     (("`topology` must be a Topology, got Topology", ".at(t)"), lambda: sparsity(ENDLESS)),
     ("`u` must be an integer", lambda: effective_resistance(RING, 0.5, 1)),
@@ -227,9 +221,6 @@ TYPE_ERRORS = [
     ("`graphs` must be a list of graphs, got Topology", lambda: compare(RING)),
     ("`graphs`", lambda: compare([object()])),
     ("`names` must be a list of names, got str", lambda: compare([RING, RING], names="ab")),
-    ("`label_counts` must be integers", lambda: compare([RING], label_counts=counts_of(6) / 2)),
-    ("`model` must be a torch", lambda: compare([RING], model="mlp")),
-    ("`x`", lambda: over_rounds("ring")),
     ("`mixing` must be a MixingMatrix, got Topology", lambda: round_cost(RING, 1)),
     ("`gradient_mixing`", lambda: round_cost(MATRIX, 1, gradient_mixing=RING)),
     ("`hardware` must be a Hardware such as", lambda: seconds(3)),
@@ -239,7 +230,7 @@ TYPE_ERRORS = [
 VALUE_ERRORS = [
     ("`x` must hold matrices of one size", lambda: slem([MATRIX, SWAP])),
     ("`weights` must be None", lambda: slem(MATRIX, weights=push)),
-    border("every matrix of m must have n=5 nodes, round 0 has 6", sequence_of, 5, 6),
+    border("every MixingMatrix of m must have n=5 nodes, round 0 has 6;", sequence_of, 5, 6),
     border("`period` must be at most `length`=3, got 4", sequence_of_three, 4, 3),
     ("`rounds` must be left out: ring(n=6) repeats after 1, got 3", lambda: gap(RING, 3)),
     border("between 1 and the recorded=12, got 13", lambda r: gap(RECORDED, r), 13, 12),
@@ -263,7 +254,6 @@ VALUE_ERRORS = [
     (("`gradients`", "(11, 2)", "n=6"), lambda: heterogeneity(RING, gradients=np.ones((11, 2)))),
     ("`around`", lambda: heterogeneity(RING, counts_of(6), around="median")),
     *each("`models` must have shape", consensus_distance, np.zeros(3), np.zeros((0, 3))),
-    *each("`models` must have shape", consensus_distance, torch.zeros(3, 0), torch.zeros(2, 2, 2)),
     ("`models` must have a mean other than 0", lambda: consensus_distance(OPPOSITE, relative=True)),
     (("`gradients` must be finite, got", "at (2, 1)"), lambda: mixing_error(at_2_1(np.nan))),
     (("finite, got", "at (2, 1)"), lambda: mixing_error(torch.from_numpy(at_2_1(-np.inf)))),
@@ -274,15 +264,10 @@ VALUE_ERRORS = [
     ("`batch_size` must be at least 1", lambda: predicted(model=MODEL, batch_size=0)),
     ("`statistics` must be of the 10 nodes of `clients`", lambda: predicted(FEWER, **MEASURED)),
     ("`model` must be left out with `statistics`", lambda: predicted(model=MODEL, **MEASURED)),
-    ("`batch_size` must be left out with `stat", lambda: predicted(batch_size=512, **MEASURED)),
-    ("`task` must be left out with `stat", lambda: predicted(task=CLASSIFICATION, **MEASURED)),
-    ("`minibatches` must be left out with `stat", lambda: predicted(minibatches=8, **MEASURED)),
     border("`minibatches` must be at least 2", lambda m: statistics(minibatches=m), 1, 2),
     (("`label_counts`", "nodes 1, 3 have none"), lambda: label_distributions([[1], [0], [2], [0]])),
     ("nodes 0, 1, 2, 3, 4 and 3 more have", lambda: label_distributions(np.zeros((8, 2), int))),
     *each("`label_counts`", label_distributions, [1, 2], [[1, -1]], np.zeros((0, 3), int)),
-    ("`label_counts`", lambda: label_distributions(np.zeros((3, 0), int))),
-    ("2 rows, metropolis_hastings(path) has n=3", lambda: heterogeneity(PATH, COUNTS[:2])),
     ("groups 1 have none", lambda: skew(EMPTY, weighting="pooled")),
     border("nodes 1 have none", lambda w: skew(EMPTY, [(0, 1, 2)], w), "uniform", "pooled"),
     *each("`topology_or_groups`", lambda g: skew(COUNTS, g), [], [()], [(0, 3)], [(-1,)], [(0.5,)]),
@@ -300,8 +285,6 @@ VALUE_ERRORS = [
     ("'edges', 'pairs', got 'pair'; did you mean 'pairs'", lambda: reciprocity(RING, over="pair")),
     ("`u` and `v` must be two nodes", lambda: effective_resistance(RING, 1)),
     border("`v` must be between 0 and 5, got 6", lambda v: effective_resistance(RING, 0, v), 6, 5),
-    ("`rounds` must be left out", lambda: b_connectivity(RING, rounds=5)),
-    border("`rounds` must be at least 1", lambda r: b_connectivity(ENDLESS, rounds=r), 0, 1),
     ("did you mean 'sliding'", lambda: b_connectivity(RING, windows="slidin")),
     border("between 1 and 12, got 13", lambda r: push_sum_constants(RECORDED, rounds=r), 13, 12),
     border("`dimension` must be at least 1", lambda d: push_sum_constants(RING, dimension=d), 0, 1),
@@ -347,10 +330,8 @@ TOPOLOGY_ERRORS = [
     ("column-stochastic in all", lambda: slem(BOTH)),
     border("column-stochastic in all", lambda r: measured(TURNED, r, burn_in=0), 4, 3),
     (("random_out", "has no period", "measured_contraction"), lambda: slem(ENDLESS)),
-    ("a run has no period", lambda: slem(RECORDED)),
     ("undirected", lambda: slem(CYCLE, weights=mixing.metropolis_hastings)),
     ("doubly stochastic", lambda: sigma(CYCLE)),
-    ("doubly stochastic", lambda: sigma(CYCLE, weights=push)),
     ("is not symmetric; use metrics.slem", lambda: smallest_eigenvalue(CYCLE)),
     ("is row stochastic; use metrics.dobrushin", lambda: product_contraction(CYCLE, rounds=2)),
     border(("`rounds` must be given", "has no period"), lambda r: gap(ENDLESS, r), None, 1),
@@ -362,16 +343,12 @@ TOPOLOGY_ERRORS = [
     border(LARGE_STAR, lambda n: dobrushin(topologies.star(n)), 2001, 2000),
     ("up to n=2,000", lambda: dobrushin(ONE_PEER(2048), rounds=11)),
     ("column stochastic; use mixing.uniform", lambda: neighbors(weights=push)),
-    ("has no period", lambda: neighbors(ENDLESS)),
     (("up to n=2,000", "n=2,001"), lambda: neighbors(topologies.ring(2001))),
     ("is not unique: 2 groups", lambda: mixing_time(from_edges([(0, 1)], 3))),
     (("node 2 of", "has Perron weight 0"), lambda: pi_weighted_gap(pull(OUTSIDE))),
     ("not unique: 3 groups of nodes never receive from each other", lambda: perron_vector(APART)),
-    ("has no period", lambda: perron_vector(ENDLESS)),
     *each("weight of node 0 tends to 0", slem, LOSING, [LOSING] * 2, [LOSING] * 3),
-    *each("weight of node 0 tends to 0", spectral_gap, LOSING, [LOSING] * 2),
     *each("strongly connected, or use pull", measured, LOSING, [LOSING] * 2),
-    ("`rounds` must be given", lambda: accumulated_noise(ENDLESS, 5)),
     ("no period", lambda: accumulated_noise(ENDLESS, "inf", rounds=9)),
     ("weight of node 0 tends to 0", lambda: heterogeneity(LINE, COUNTS, weights=push)),
     ("needs symmetric weights", lambda: heterogeneity_spectrum(pull(CYCLE), counts_of(6))),
@@ -387,7 +364,6 @@ TOPOLOGY_ERRORS = [
     ("needs rows that sum to 1", lambda: kemeny_constant(push(CYCLE))),
     ("needs a strongly connected graph", lambda: kemeny_constant(APART)),
     ("is dominated by rounding errors", lambda: kemeny_constant(SLOW)),
-    ("`rounds` must be given", lambda: b_connectivity(ENDLESS)),
     ("column-stochastic in all; use one", lambda: push_sum_constants(BOTH)),
     ("`rounds` must be given", lambda: over_rounds(ENDLESS)),
     ("`latency` must be one number with a server", lambda: seconds(TABLE, server=True)),
@@ -419,13 +395,10 @@ def test_refused(row):
         ({"latency": [[0, np.inf], [0, 0]]}, "finite numbers of at least 0, got inf at (0, 1)"),
         ({"bandwidth": [5.0, 0.0]}, "got 0 for machine 1; give infinity where nothing limits"),
         ({"bandwidth": [5.0, np.nan]}, "above 0, got nan for machine 1"),
-        ({"bandwidth": [5.0, -np.inf]}, "above 0, got -inf for machine 1"),
         ({"bandwidth": -np.inf}, "`bandwidth` must be a number above 0, or infinity, got -inf"),
         ({"bandwidth": np.eye(3)}, "got shape (3, 3); a table of pairs is path_bandwidth"),
         ({"path_bandwidth": np.ones((2, 3))}, "shape (m, m), got shape (2, 3)"),
         ({"path_bandwidth": [[1, np.nan], [1, 1]]}, "must be numbers above 0, got nan at (0, 1)"),
-        ({"path_bandwidth": -np.inf}, "`path_bandwidth` must be"),
-        ({"server_bandwidth": -np.inf}, "above 0, or infinity, got -inf"),
         ({"server_bandwidth": np.nan}, "above 0, or infinity, got nan"),
         ({"server_bandwidth": 0}, "`server_bandwidth` must be"),
         ({"overhead": -1}, "`overhead` must be"),

@@ -6,7 +6,6 @@ from functools import partial
 import networkx as nx
 import numpy as np
 import pytest
-import scipy.sparse as sparse
 import torch
 
 from tests.mixing.samples import RULES, TAKEN, directed_path, shares
@@ -19,8 +18,6 @@ RING, LINE = topologies.ring(3), directed_path()
 MATRIX, W = mixing.metropolis_hastings(topologies.ring(4)), mixing.uniform(LINE)
 LOW = torch.softmax(torch.arange(64.0).reshape(8, 8), 1).half()
 PUSHED = nx.to_numpy_array(shares(), nodelist=range(3))  # (source, target): columns sum to 1
-STRENGTHS = nx.Graph()
-STRENGTHS.add_weighted_edges_from([(0, 1, 30), (1, 2, 10)])
 HEAVY = Topology(2 * LINE.adjacency)
 LABELED = from_weights(nx.relabel_nodes(shares(), dict(enumerate("cba"))))
 TURNED = as_topology(nx.relabel_nodes(nx.complete_graph(3), dict(enumerate("abc"))))
@@ -42,13 +39,9 @@ def written(array):
 ROWS = [
     (ValueError, "read-only", lambda: written(MATRIX.weights.data)),
     (ValueError, ("`weights` must be a square matrix", "(2, 3)"), lambda: from_weights(PUSHED[:2])),
-    (ValueError, "`weights` must be a square matrix", lambda: from_weights(np.zeros((0, 0)))),
-    (ValueError, "with at least one node, got shape (3,)", lambda: from_weights(np.ones(3))),
     (ValueError, "an array of numbers, got list", lambda: from_weights([[1, 2], [3]])),
     (TypeError, "real numbers, got dtype complex128", lambda: from_weights(np.eye(2) * 1j)),
-    (TypeError, "real numbers", lambda: from_weights(sparse.csr_array(np.eye(2) * 1j))),
     (TypeError, "`weights` must hold real numbers", lambda: from_weights("ring")),
-    (TypeError, "`weights` must hold real numbers", lambda: from_weights([["a", "b"], ["c", "d"]])),
     (ValueError, "finite, got nan at (1, 0)", lambda: from_weights([[1, 0], [np.nan, 1]])),
     (ValueError, "negative entry, got -1 at (0, 1)", lambda: from_weights([[2, -1], [-1, 2]])),
     (ValueError, "rows or columns that sum to 1", lambda: from_weights(1.01 * LOW)),
@@ -66,7 +59,6 @@ ROWS = [
     (ValueError, "'u->v', 'u<-v', got 'v->u'", lambda: from_weights(TAKEN, edges="v->u")),
     (ValueError, "own_weights=True", lambda: from_weights(without_loops())),
     (TypeError, "numbers as edge weights", lambda: from_weights(without_loops("heavy"))),
-    (ValueError, "parallel edges", lambda: from_weights(nx.MultiGraph([(0, 1), (0, 1)]))),
     (ValueError, "node 'a' is missing; use", lambda: from_weights(shares(), TURNED)),
     (
         ValueError,
@@ -103,18 +95,10 @@ ROWS = [
     ),
     (ValueError, "'pull', 'push', got 'both'", lambda: mixing.uniform(RING, direction="both")),
     (TopologyError, "path is directed; use uniform", lambda: mixing.metropolis_hastings(LINE)),
-    (TopologyError, "path is directed; use uniform", lambda: mixing.max_degree(LINE)),
     (TopologyError, "ring(n=3) has none", lambda: mixing.within_groups(RING)),
     (ValueError, "`share` must be in [0, 1)", lambda: mixing.lazy(W, share=1)),
     (ValueError, "`share`", lambda: mixing.lazy(W, share=-0.1), lambda: mixing.lazy(W, share=0)),
-    (ValueError, "`share` must be in [0, 1)", lambda: mixing.lazy(W, share=np.nan)),
-    (TypeError, "`share` must be a number", lambda: mixing.lazy(W, share="half")),
     (TypeError, "`mixing` must be a MixingMatrix, got Topology", lambda: mixing.lazy(RING)),
-    (
-        ValueError,
-        ("sum to 40; divide", "weighted_metropolis, which scales"),
-        lambda: as_topology(STRENGTHS, own_weights=True),
-    ),
     (
         ValueError,
         "with `own_weights` must have weights that sum to at most 1 into each",
@@ -139,7 +123,6 @@ ROWS = [
     ),
     (ValueError, "`chosen`", lambda: average_of_chosen(np.ones((2, 3)), None)),
     (ValueError, "`chosen`", lambda: average_of_chosen(np.full((2, 2), np.nan), None)),
-    (ValueError, "`chosen`", lambda: average_of_chosen(1, None)),
     (ValueError, "`sizes`", lambda: average_of_chosen(np.eye(2), [1, 0])),
     (ValueError, "`sizes`", lambda: average_of_chosen(np.eye(2), [1])),
 ]

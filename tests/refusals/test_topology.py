@@ -14,7 +14,7 @@ from topofl import TopologyError, data, history, metrics, mixing, topologies
 from topofl._support.check import NODES_LIMIT
 from topofl.topology import Topology, TopologySequence, as_topology, from_edges
 
-RING, PATH, SQUARE = topologies.ring(3), nx.path_graph(3), np.zeros((3, 3))
+RING, PATH = topologies.ring(3), nx.path_graph(3)
 SHARES = nx.DiGraph([(1, 0, {"weight": 0.3})])
 HEAVY = nx.DiGraph([(1, 0, {"weight": 0.8}), (2, 0, {"weight": 0.9})])
 LOOPED = nx.DiGraph([(0, 0, {"weight": 0.3}), *SHARES.edges(data=True)])
@@ -75,13 +75,10 @@ ROWS = [
     (ValueError, "self-loops, got one at node 1", lambda: Topology(with_entry(3, (1, 1)))),
     (TypeError, "real numbers, got dtype complex128", lambda: Topology(with_entry(1j))),
     (TypeError, "`adjacency` must hold real numbers", lambda: Topology(with_entry("1"))),
-    (TypeError, "real numbers", lambda: as_topology(sparse.csr_array(np.eye(2) * 1j))),
     (ValueError, "`groups` must be disjoint", lambda: grouped((0, 1), (1, 2))),
     (ValueError, "`groups` must hold nodes 0..2, got -1", lambda: grouped((-1, 1))),
     (ValueError, "`groups` must hold nodes 0..2, got 3", lambda: grouped((0, 3))),
     (TypeError, "sequences of nodes, which are integers, got", lambda: grouped((0.7, 1))),
-    (TypeError, "which are integers, got", lambda: grouped((np.float64(1), 2))),
-    (TypeError, "which are integers, got", lambda: grouped(("0", 1))),
     (
         ValueError,
         "`nodes` must have one distinct label for each of the n=3 nodes",
@@ -90,8 +87,6 @@ ROWS = [
     (ValueError, "one distinct label", lambda: Topology(RING.adjacency, nodes=("a", "b", "a"))),
     (ValueError, "`node` must be between 0 and 2, got -1", lambda: RING.in_neighbors(-1)),
     (ValueError, "`node` must be between 0 and 2, got 3", lambda: RING.in_neighbors(3)),
-    (ValueError, "`node` must be between 0 and 2, got 3", lambda: RING.out_neighbors(3)),
-    (TypeError, "`node` must be an integer", lambda: RING.out_neighbors(1.0)),
     (TopologyError, "graph, directed is directed", lambda: directed().algebraic_connectivity),
     (TopologyError, "of 4,294,967,296; use diameter or mean_distance", lambda: LONG.distances),
     # from_edges
@@ -106,7 +101,7 @@ ROWS = [
     (TypeError, "`n` must be an integer", lambda: from_edges([], 2.0)),
     (ValueError, "`n` must be at most 10,000,000", lambda: from_edges([(0, 1)], 10**7 + 1)),
     # Sequences
-    (ValueError, "graph of both must have n=3 nodes, round 1", lambda: rounds(RING, LONG)),
+    (ValueError, "Topology of both must have n=3 nodes, round 1", lambda: rounds(RING, LONG)),
     (ValueError, "`t` must be at least 0, got -1", lambda: as_topology([RING, RING]).at(-1)),
     (TypeError, "`t` must be an integer", lambda: as_topology([RING, RING]).at(0.5)),
     (ValueError, "must be at most 10,000,000", lambda: TopologySequence(10**7 + 1, lambda t: RING)),
@@ -120,11 +115,6 @@ ROWS = [
         ("same labels in the same order, those of round 1", "or drop labels"),
         lambda: rounds(as_topology(NAMED), topologies.ring(4)),
     ),
-    (
-        ValueError,
-        "labels in the same order",
-        lambda: rounds(topologies.ring(4), as_topology(NAMED)),
-    ),
     (ValueError, "n=3 nodes, round 1 has 4", lambda: as_topology(growing).at(1)),
     (ValueError, "graph 1 has no node 'f', which the first", lambda: as_topology([NAMED, OTHERS])),
     (
@@ -133,14 +123,12 @@ ROWS = [
         lambda: as_topology([NAMED, OTHERS].__getitem__, name="both").at(1),
     ),
     (ValueError, "graphs of the same nodes", lambda: as_topology([NAMED, topologies.ring(4)])),
-    (ValueError, "graphs of the same nodes", lambda: as_topology([topologies.ring(4), NAMED])),
     (
         ValueError,
         "[3, 4]; give each graph all nodes",
         lambda: as_topology([PATH, nx.path_graph(4)]),
     ),
     (TypeError, "of a sequence must be a single graph", lambda: as_topology([PATH, [PATH]])),
-    (TypeError, "must be a single graph", lambda: as_topology(lambda t: [PATH])),
     (TypeError, "`graph` must be", lambda: as_topology(lambda t: "ring")),
     (
         TypeError,
@@ -153,10 +141,8 @@ ROWS = [
     (ValueError, "(0, 1)", lambda: as_topology(nx.Graph([(0, 1, {"weight": math.nan})]))),
     (ValueError, "must have no negative entry", lambda: as_topology(with_entry(-1.0))),
     (ValueError, "got shape (3, 4)", lambda: as_topology(np.zeros((3, 4)))),
-    (ValueError, "(3, 4)", lambda: as_topology(sparse.csr_array(np.zeros((3, 4))))),
     (ValueError, "at least one node", lambda: as_topology(np.zeros((0, 0)))),
     (ValueError, "got none; for nodes without edges pass `n`", lambda: as_topology([])),
-    (ValueError, "at least one node", lambda: as_topology(np.zeros((0, 2), int))),
     (TypeError, "got dtype float64", lambda: as_topology([(0, 1.5), (1, 2.5)])),
     (ValueError, "`edges` must join nodes 0..0, got node -1", lambda: as_topology([(0, -1)])),
     (ValueError, "`edges` must join nodes 0..2, got node 5", lambda: as_topology([(0, 5)], n=3)),
@@ -165,24 +151,13 @@ ROWS = [
     (TypeError, "detach", lambda: as_topology(torch.eye(2, requires_grad=True))),
     (TypeError, "a networkx or PyG graph", lambda: as_topology(np.eye(2) * 1j)),
     (TypeError, ("a networkx or PyG graph", "got str"), lambda: as_topology("ring")),
-    (TypeError, "got NoneType", lambda: as_topology(None)),
-    (TypeError, "got dict", lambda: as_topology({0: [1]})),
-    (TypeError, "`graph` must be", lambda: as_topology(["a", "b"])),
     (TypeError, "`graph` must be", lambda: as_topology(np.zeros((2, 3, 3)))),
     (ValueError, "got one at node 1", lambda: as_topology(LOOP)),
-    (ValueError, "got one at node 1", lambda: as_topology(nx.to_numpy_array(LOOP))),
-    (ValueError, "got one at node 1", lambda: as_topology(nx.to_scipy_sparse_array(LOOP))),
     (ValueError, "got one at node 1", lambda: as_topology([(0, 1), (1, 1), (1, 2)])),
-    (ValueError, "self-loops", lambda: as_topology([LOOP, LOOP])),
-    (ValueError, "self-loops", lambda: as_topology(lambda t: LOOP)),
     (ValueError, "self-loop", lambda: as_topology([("a", "a"), ("a", "b")])),
     (ValueError, "be 3, the number of nodes of `graph`, got 5", lambda: as_topology(PATH, n=5)),
-    (ValueError, "`n` must be left out or be 3", lambda: as_topology(RING, n=5)),
-    (ValueError, "`n` must be left out or be 3", lambda: as_topology(SQUARE, n=5)),
-    (ValueError, "`n` must be left out or be 3", lambda: as_topology([PATH], n=5)),
     (ValueError, "`n` must be left out or be 2", lambda: as_topology([("a", "b")], n=3)),
     (TypeError, "pairs of texts or of integers, got", lambda: as_topology([("a", 0.5)])),
-    (TypeError, "pairs of texts or of integers, got", lambda: as_topology([("a", None)])),
     (
         ValueError,
         "0; if nodes have no edges, pass n=4",
@@ -211,7 +186,6 @@ ROWS = [
     (ValueError, "`graph` must have nodes below", lambda: as_topology([(0, 2**63)])),
     (ValueError, "`graph` must have nodes below", lambda: as_topology([(0, 10**5000)])),
     (ValueError, "must be at most 10,000,000", lambda: Topology(FAR)),
-    (ValueError, "must be at most 10,000,000", lambda: as_topology(FAR)),
     (ValueError, "must be at most 10,000,000", lambda: mixing.from_weights(FAR)),
     (
         ValueError,
@@ -274,7 +248,6 @@ ROWS = [
     ),
     (ValueError, "graph 0 has one, graph 1 has none", lambda: as_topology([LABELED, BARE])),
     (ValueError, "graph 1 has one, graph 0 has none", lambda: as_topology([BARE, LABELED])),
-    (ValueError, "`n_id`", lambda: as_topology([BARE, LABELED].__getitem__, name="two").at(1)),
     (
         ValueError,
         "round 0 has one, round 1 has none",

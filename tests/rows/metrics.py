@@ -370,10 +370,6 @@ def about(value: float, digits: int) -> Any:
     return pytest.approx(value, abs=0.5 * 10**-digits)
 
 
-def no_bounds(n: int) -> tuple[float, float]:
-    return -math.inf, math.inf
-
-
 def any_value(n: int) -> tuple[float, float]:
     return 0, math.inf
 

@@ -68,12 +68,8 @@ def circulant_arguments(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def lattice_arguments(draw: st.DrawFn) -> dict[str, Any]:
     k = draw(st.sampled_from([2, 4, 6]))
-    return {
-        "n": draw(st.integers(k + 1, 16)),
-        "k": k,
-        "p": draw(st.floats(0, 0.5)),
-        "seed": draw(seeds),
-    }
+    n, p = draw(st.integers(k + 1, 16)), draw(st.floats(0, 0.5))
+    return {"n": n, "k": k, "p": p, "seed": draw(seeds)}
 
 
 @st.composite
@@ -112,17 +108,11 @@ equidyn = st.fixed_dictionaries(
 def clique_arguments(draw: st.DrawFn, **more: st.SearchStrategy[Any]) -> dict[str, Any]:
     """Label counts, or only a number of nodes, and a clique size that fits."""
     given_n = draw(st.booleans())
-    data = (
-        {"n": draw(st.integers(2, 16))}
-        if given_n
-        else {"label_counts": draw(label_counts(least=2))}
-    )
+    name, values = ("n", st.integers(2, 16)) if given_n else ("label_counts", label_counts(least=2))
+    data = {name: draw(values)}
     size = draw(st.integers(2, n_of(data)))
-    return (
-        data
-        | {"clique_size": size, "seed": draw(seeds)}
-        | {key: draw(value) for key, value in more.items()}
-    )
+    drawn = {"clique_size": size, "seed": draw(seeds)}
+    return data | drawn | {key: draw(value) for key, value in more.items()}
 
 
 @st.composite
@@ -132,9 +122,8 @@ def one_class_arguments(draw: st.DrawFn) -> dict[str, Any]:
     if "label_counts" in arguments:
         counts = arguments["label_counts"]
         first = (counts > 0).argmax(axis=1)
-        arguments["label_counts"] = np.where(
-            np.arange(counts.shape[1]) == first[:, None], counts, 0
-        )
+        own = np.arange(counts.shape[1]) == first[:, None]
+        arguments["label_counts"] = np.where(own, counts, 0)
     return arguments | {"inter": draw(st.one_of(st.none(), schemes))}
 
 
@@ -144,11 +133,8 @@ def thinning_arguments(draw: st.DrawFn) -> dict[str, Any]:
     arguments = draw(clique_arguments(inter=schemes).filter(lambda arguments: "n" in arguments))
     base = topologies.dcliques(**arguments, steps=20)
     smallest = min(len(group) for group in base.groups)
-    return {
-        "base": base,
-        "removed": draw(st.integers(0, max(0, smallest - 2))),
-        "seed": draw(seeds),
-    }
+    removed = draw(st.integers(0, max(0, smallest - 2)))
+    return {"base": base, "removed": removed, "seed": draw(seeds)}
 
 
 @st.composite
@@ -180,11 +166,8 @@ def toy_reward(k: int, members: tuple[int, ...]) -> float:
 
 @st.composite
 def chosen_arguments(draw: st.DrawFn) -> dict[str, Any]:
-    arguments = {
-        "reward": toy_reward,
-        "n": draw(sizes),
-        "budget": draw(st.none() | st.integers(1, 5)),
-    }
+    n, budget = draw(sizes), draw(st.none() | st.integers(1, 5))
+    arguments = {"reward": toy_reward, "n": n, "budget": budget}
     return arguments | {"count_self": draw(st.booleans()), "seed": draw(seeds)}
 
 
@@ -582,15 +565,11 @@ NAMED = [
 def graphs(draw: st.DrawFn, directed: bool | None = None, groups: bool = False) -> Topology:
     """Any graph on a few nodes, connected or not; with `groups`, some nodes are in groups."""
     n = draw(st.integers(1, 9))
-    pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(
-        lambda pair: pair[0] != pair[1]
-    )
+    node = st.integers(0, n - 1)
+    pairs = st.tuples(node, node).filter(lambda pair: pair[0] != pair[1])
     edges = draw(st.lists(pairs, max_size=3 * n)) if n > 1 else []
     directed = draw(st.booleans()) if directed is None else directed
-    labels = (
-        draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n).filter(lambda x: max(x) >= 0))
-        if groups
-        else []
-    )
+    of_nodes = st.lists(st.integers(-1, 2), min_size=n, max_size=n)
+    labels = draw(of_nodes.filter(lambda x: max(x) >= 0)) if groups else []
     members = [[i for i, label in enumerate(labels) if label == k] for k in range(3)]
     return from_edges(edges, n, directed=directed, groups=[group for group in members if group])

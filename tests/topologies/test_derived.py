@@ -111,13 +111,15 @@ def forward(links, rounds, fail, recover, key):
     return states
 
 
+def links_of(base):
+    """Return the ends of the links of an undirected or directed base, (2, links)."""
+    u, v = base.edge_index
+    return base.edge_index[:, base.is_directed | (u < v)]
+
+
 def up(graphs, base, rounds):
-    """Return (rounds, links) which edges of an undirected or directed base are there."""
-    u, v = (
-        base.edge_index
-        if base.is_directed
-        else base.edge_index[:, base.edge_index[0] < base.edge_index[1]]
-    )
+    """Return (rounds, links) which links of the base are there."""
+    u, v = links_of(base)
     return np.array([graphs.at(t).adjacency.toarray()[u, v] > 0 for t in rounds])
 
 
@@ -127,19 +129,14 @@ def test_looking_back_gives_what_going_forward_gives(fail, recover, seed):
     key = torch_seed(seed, "links")
     wanted = forward(links, 12, fail, recover, key)
     for t in reversed(range(12)):
-        np.testing.assert_array_equal(
-            derived._links_up(links, t, fail=fail, recover=recover, key=key), wanted[t]
-        )
+        found = derived._links_up(links, t, fail=fail, recover=recover, key=key)
+        np.testing.assert_array_equal(found, wanted[t])
 
 
 @pytest.mark.parametrize("base", [topologies.torus(16), topologies.exponential(12, directed=True)])
 def test_graphs_are_those_of_the_forward_chains(base):
     graphs = topologies.link_failures(base, fail=0.2, recover=0.3, seed=5)
-    u, v = (
-        base.edge_index
-        if base.is_directed
-        else base.edge_index[:, base.edge_index[0] < base.edge_index[1]]
-    )
+    u, v = links_of(base)
     wanted = forward(u * base.n + v, 15, 0.2, 0.3, torch_seed(5, "links"))
     np.testing.assert_array_equal(up(graphs, base, range(15)), wanted)
 
@@ -149,60 +146,30 @@ def test_shares_and_transitions_are_as_declared(fail, recover):
     """Frequencies over independent links: up in rounds 0 and 40, and each transition."""
     base = topologies.ring(20_000)
     graphs = topologies.link_failures(base, fail=fail, recover=recover, seed=3)
-    before, after = (
-        graphs.at(t).adjacency[base.edge_index[0], base.edge_index[1]] > 0 for t in (40, 41)
-    )
-    one_way = base.edge_index[0] < base.edge_index[1]
-    before, after = before[one_way], after[one_way]
+    u, v = links_of(base)
+    before, after = (graphs.at(t).adjacency[u, v] > 0 for t in (40, 41))
     share = recover / (fail + recover)
     assert stats.binomtest(int(before.sum()), len(before), share).pvalue > 1e-3
     assert stats.binomtest(graphs.at(0).n_edges, base.n_edges, share).pvalue > 1e-3
     assert stats.binomtest(int((before & ~after).sum()), int(before.sum()), fail).pvalue > 1e-3
-    assert (
-        stats.binomtest(int((~before & after).sum()), int((~before).sum()), recover).pvalue > 1e-3
-    )
-
-
-def test_one_link_has_bursts_of_the_declared_length():
-    base = topologies.path(2)
-    graphs = topologies.link_failures(base, fail=0.05, recover=0.25, seed=0)
-    states = up(graphs, base, range(4000))[:, 0]
-    changes = np.diff(np.concatenate([[1], states.astype(int), [1]]))
-    lengths = np.flatnonzero(changes == 1) - np.flatnonzero(changes == -1)
-    assert abs(lengths.mean() - 4) < 4 * np.sqrt(0.75) / 0.25 / np.sqrt(len(lengths))  # geometric
-    assert abs(states.mean() - 5 / 6) < 0.05
+    recovered, down = int((~before & after).sum()), int((~before).sum())
+    assert stats.binomtest(recovered, down, recover).pvalue > 1e-3
 
 
 def test_links_are_independent_of_each_other():
     base = topologies.fully_connected(40)
-    states = up(
-        topologies.link_failures(base, fail=0.3, recover=0.5, seed=0), base, range(0, 300, 5)
-    )
+    graphs = topologies.link_failures(base, fail=0.3, recover=0.5, seed=0)
+    states = up(graphs, base, range(0, 300, 5))
     share, links = 0.5 / 0.8, base.n_edges
     statistic = (len(states) - 1) * states.sum(axis=1).var(ddof=1) / (links * share * (1 - share))
     assert 1e-3 < stats.chi2.sf(statistic, len(states) - 1) < 1 - 1e-3
 
 
-def test_certain_chains():
-    base = topologies.fully_connected(20)
-
-    def edges(fail, recover):
-        graphs = topologies.link_failures(base, fail=fail, recover=recover, seed=0)
-        return [graphs.at(t).n_edges for t in range(6)]
-
-    assert edges(0, 0) == edges(0, 0.5) == edges(0, 1) == [190] * 6
-    assert edges(1, 0) == edges(0.5, 0) == [0] * 6
-    flipping = edges(1, 1)
-    assert flipping == [flipping[0], 190 - flipping[0]] * 3
-    assert 60 < flipping[0] < 130
-
-
 def test_directed_links_fail_one_by_one_and_undirected_ones_in_both_directions():
     both = from_edges([(0, 1), (1, 0), (1, 2)], 3, directed=True)
     graphs = topologies.link_failures(both, fail=0.5, recover=0.5, seed=0)
-    assert {tuple(graphs.at(t).adjacency.toarray()[[0, 1], [1, 0]]) for t in range(40)} == {
-        (0, 0), (0, 1), (1, 0), (1, 1)
-    }  # fmt: skip
+    states = {tuple(graphs.at(t).adjacency.toarray()[[0, 1], [1, 0]]) for t in range(40)}
+    assert states == {(0, 0), (0, 1), (1, 0), (1, 1)}
     undirected = topologies.link_failures(topologies.torus(16), fail=0.5, recover=0.5, seed=0)
     assert not any(undirected.at(t).is_directed for t in range(10))
 
@@ -220,10 +187,8 @@ def test_weights_groups_and_labels_are_kept(change):
     for t in range(20):
         graph = graphs.at(t)
         assert (graph.groups, graph.nodes, graph.own_weights) == (base.groups, base.nodes, True)
-        present = graph.adjacency.toarray() > 0
-        np.testing.assert_array_equal(
-            graph.adjacency.toarray(), np.where(present, base.adjacency.toarray(), 0)
-        )
+        kept = graph.adjacency.toarray()
+        np.testing.assert_array_equal(kept, np.where(kept > 0, base.adjacency.toarray(), 0))
         W = mixing.metropolis_or_uniform(graph)
         assert W.is_doubly_stochastic  # what was not sent stays with the receivers
         np.testing.assert_allclose(W.weights.diagonal(), 1 - graph.adjacency.toarray().sum(axis=0))
@@ -249,9 +214,8 @@ def test_as_many_nodes_take_part_as_the_fraction_says(n, fraction, k):
 
 def test_all_sets_of_participants_are_equally_likely():
     graphs = topologies.participation(topologies.fully_connected(6), fraction=0.5, seed=0)
-    sets, counts = np.unique(
-        [graphs.at(t).out_degrees > 0 for t in range(2000)], axis=0, return_counts=True
-    )
+    there = [graphs.at(t).out_degrees > 0 for t in range(2000)]
+    sets, counts = np.unique(there, axis=0, return_counts=True)
     assert len(sets) == 20
     assert stats.chisquare(counts).pvalue > 1e-3
 
@@ -275,16 +239,11 @@ def test_participation_in_a_sequence_follows_its_rounds():
         assert graph.n_edges > 0
     peers = topologies.participation(topologies.one_peer_exponential(8), fraction=1, seed=0)
     assert peers.period is None
-    assert all(
-        (peers.at(t).adjacency != topologies.one_peer_exponential(8).at(t % 3).adjacency).nnz == 0
-        for t in range(7)
-    )
+    turns = topologies.one_peer_exponential(8)
+    assert all((peers.at(t).adjacency != turns.at(t % 3).adjacency).nnz == 0 for t in range(7))
     failing = topologies.link_failures(topologies.ring(8), fail=0.5, recover=0.5, seed=0)
     both = topologies.participation(failing, fraction=0.5, seed=0)
-    assert both.name == (
-        "participation(link_failures(ring(n=8), fail=0.5, recover=0.5, seed=0), "
-        "fraction=0.5, seed=0)"
-    )
+    assert both.name == f"participation({failing.name}, fraction=0.5, seed=0)"
     assert both.at(1).n == 8
 
 
@@ -316,38 +275,31 @@ def inside(graph: Topology) -> list[set[tuple[int, int]]]:
     return [{edge for edge in edges(graph) if set(edge) <= set(group)} for group in graph.groups]
 
 
-BASE = topologies.dcliques(
-    n=47, clique_size=10, inter="small_world", cliques="random", seed=0
-)  # the last has 7 nodes
+# the last has 7 nodes
+BASE = topologies.dcliques(n=47, clique_size=10, inter="small_world", cliques="random", seed=0)
 
 
 @pytest.mark.parametrize("removed", [0, 1, 5, 21])
-def test_every_clique_loses_as_many_edges_and_nothing_else_changes(removed: int) -> None:
+def test_every_clique_loses_as_many_edges_and_nothing_else_changes(removed):
     thinned = topologies.thin_cliques(BASE, removed, seed=1)
     assert edges(thinned) < edges(BASE) or removed == 0
-    assert [len(group) for group in inside(thinned)] == [
-        len(group) - removed for group in inside(BASE)
-    ]
-    assert edges(thinned) - set().union(*inside(thinned)) == edges(BASE) - set().union(
-        *inside(BASE)
-    )
+    sizes = [[len(group) for group in inside(graph)] for graph in (thinned, BASE)]
+    assert sizes[0] == [size - removed for size in sizes[1]]
+    between = [edges(graph) - set().union(*inside(graph)) for graph in (thinned, BASE)]
+    assert between[0] == between[1]
     assert thinned.groups == BASE.groups
     assert not thinned.is_directed
     assert thinned.name == f"thin_cliques({BASE.name}, removed={removed}, seed=1)"
 
 
-def test_edges_are_removed_uniformly_and_independently_in_each_clique() -> None:
-    base = from_edges(
-        [*combinations(range(4), 2), *combinations(range(4, 8), 2)],
-        8,
-        groups=[range(4), range(4, 8)],
-    )
+def test_edges_are_removed_uniformly_and_independently_in_each_clique():
+    groups = [range(4), range(4, 8)]
+    pairs = [pair for group in groups for pair in combinations(group, 2)]
+    base = from_edges(pairs, 8, groups=groups)
     pairs, both = Counter(), Counter()
     for seed in range(900):
         gone = edges(base) - edges(topologies.thin_cliques(base, 2, seed=seed))
-        first, second = (
-            tuple(sorted(edge for edge in gone if (edge[0] < 4) == low)) for low in (True, False)
-        )
+        first, second = (tuple(sorted(e for e in gone if e[0] in group)) for group in groups)
         pairs[first] += 1
         both[first == tuple((u - 4, v - 4) for u, v in second)] += 1
     assert len(pairs) == 15  # of six edges two
@@ -355,19 +307,7 @@ def test_edges_are_removed_uniformly_and_independently_in_each_clique() -> None:
     assert abs(both[True] - 60) < 4 * np.sqrt(900 * 14 / 225)
 
 
-def test_clique_averaging_is_uniform_over_those_left() -> None:
-    thinned = topologies.thin_cliques(BASE, 5, seed=3)
-    W = mixing.within_groups(thinned).weights.toarray()
-    left = inside(thinned)
-    for group, kept in zip(thinned.groups, left, strict=True):
-        for i in group:
-            members = {i} | {j for j in group if (min(i, j), max(i, j)) in kept}
-            assert W[i, sorted(members)] == pytest.approx([1 / len(members)] * len(members))
-            assert (W[i] > 0).sum() == len(members)
-    assert len({(W[i] > 0).sum() for i in thinned.groups[0]}) > 1
-
-
-def test_removal_may_cut_nodes_off_only_from_k_minus_1_edges_on() -> None:
+def test_removal_may_cut_nodes_off_only_from_k_minus_1_edges_on():
     cliques = topologies.random_cliques(4, 4, seed=0)
     connected = [topologies.thin_cliques(cliques, 2, seed=s).is_connected for s in range(40)]
     cut = [topologies.thin_cliques(cliques, 3, seed=s).is_connected for s in range(40)]
@@ -376,14 +316,10 @@ def test_removal_may_cut_nodes_off_only_from_k_minus_1_edges_on() -> None:
     assert topologies.thin_cliques(cliques, 6, seed=0).n_edges == 0
 
 
-def test_weights_and_what_else_the_base_has_are_kept() -> None:
+def test_weights_and_what_else_the_base_has_are_kept():
     weights = np.triu(np.random.default_rng(0).uniform(0.01, 0.1, (6, 6)), 1)
-    base = Topology(
-        sparse.csr_array(weights + weights.T),
-        groups=((0, 1, 2), (3, 4)),
-        nodes=tuple("abcdef"),
-        own_weights=True,
-    )
+    more = {"groups": ((0, 1, 2), (3, 4)), "nodes": tuple("abcdef"), "own_weights": True}
+    base = Topology(sparse.csr_array(weights + weights.T), **more)
     thinned = topologies.thin_cliques(base, 1, seed=0)
     assert (thinned.nodes, thinned.groups, thinned.own_weights) == (base.nodes, base.groups, True)
     kept = thinned.adjacency.toarray()
@@ -405,9 +341,8 @@ def test_groups_may_be_empty():
 def any_graph(draw: st.DrawFn, n: int | None = None, labels: bool = True) -> Topology:
     """Any weighted graph on a few nodes, directed or not, with groups, and labels or none."""
     n = draw(st.integers(1, 8)) if n is None else n
-    pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(
-        lambda pair: pair[0] != pair[1]
-    )
+    node = st.integers(0, n - 1)
+    pairs = st.tuples(node, node).filter(lambda pair: pair[0] != pair[1])
     edges = draw(st.lists(pairs, max_size=3 * n)) if n > 1 else []
     graph = from_edges(edges, n, directed=draw(st.booleans()))
     weights = graph.to_scipy()
@@ -421,19 +356,16 @@ def any_graph(draw: st.DrawFn, n: int | None = None, labels: bool = True) -> Top
 
 
 def equal(a: Topology, b: Topology) -> bool:
-    return (a.adjacency != b.adjacency).nnz == 0 and (a.groups, a.nodes, a.own_weights) == (
-        b.groups, b.nodes, b.own_weights
-    )  # fmt: skip
+    same = all(getattr(a, one) == getattr(b, one) for one in ("groups", "nodes", "own_weights"))
+    return same and (a.adjacency != b.adjacency).nnz == 0
 
 
 def nx_equal(a: nx.Graph, b: nx.Graph) -> bool:
     """Whether two graphs have the same labels and the same edges, of the same weights."""
 
     def edges(graph):
-        return {
-            ((u, v) if graph.is_directed() else frozenset((u, v))): w
-            for u, v, w in graph.edges(data="weight", default=1)
-        }
+        pair = tuple if graph.is_directed() else frozenset
+        return {pair((u, v)): w for u, v, w in graph.edges(data="weight", default=1)}
 
     return set(a) == set(b) and a.is_directed() == b.is_directed() and edges(a) == edges(b)
 
@@ -451,9 +383,8 @@ def test_union_is_that_of_networkx(data):
     assert (joined.adjacency.data == 1).all()
     assert joined.groups == first.groups
     assert equal(union(joined, *others), joined)  # nothing is new the second time
-    assert equal(union(*others, first), joined) or any(
-        graph.groups != first.groups for graph in others
-    )
+    regrouped = any(graph.groups != first.groups for graph in others)
+    assert regrouped or equal(union(*others, first), joined)
 
 
 def test_unions_have_names_and_labels():
@@ -465,17 +396,6 @@ def test_unions_have_names_and_labels():
     assert union(families, families).nodes == families.nodes
     assert union([(0, 1)], [(1, 0)]).n_edges == 1
     assert union(from_edges([(0, 1)], 2, directed=True), [(0, 1)]).is_directed is False
-
-
-@given(data=st.data())
-def test_relabelling_there_and_back_is_the_identity(data):
-    graph = data.draw(any_graph())
-    order = np.array(data.draw(st.permutations(range(graph.n))))
-    there = relabel(graph, order)
-    back = relabel(there, np.argsort(order))
-    assert equal(back, graph)
-    assert equal(relabel(there, np.arange(graph.n)), there)
-    assert equal(relabel(relabel(graph, order), order), relabel(graph, order[order]))
 
 
 @given(data=st.data())
@@ -494,31 +414,8 @@ def test_with_labels_relabelling_changes_nothing_but_the_order(data):
     graph = replace(graph, nodes=tuple("abcdefgh"[: graph.n]))
     got = relabel(graph, data.draw(st.permutations(range(graph.n))))
     assert nx_equal(got.to_networkx(), graph.to_networkx())
-    assert [{got.nodes[i] for i in group} for group in got.groups] == [
-        {graph.nodes[i] for i in group} for group in graph.groups
-    ]
-
-
-@pytest.mark.parametrize(
-    "graph", [topologies.small_world(30, seed=0), topologies.dcliques(n=20, seed=0)]
-)
-def test_relabelling_leaves_spectra_unchanged(graph):
-    other = relabel(graph, np.random.default_rng(0).permutation(graph.n))
-    assert (graph.adjacency != other.adjacency).nnz > 0
-    for a, b in [
-        (
-            mixing.metropolis_hastings(graph).eigenvalues,
-            mixing.metropolis_hastings(other).eigenvalues,
-        ),
-        (
-            np.linalg.eigvalsh(graph.adjacency.toarray()),
-            np.linalg.eigvalsh(other.adjacency.toarray()),
-        ),
-    ]:
-        np.testing.assert_allclose(np.sort(a), np.sort(b), atol=1e-9)
-    if graph.groups:  # weights within groups follow too
-        inner = [np.sort(mixing.within_groups(g).eigenvalues) for g in (graph, other)]
-        np.testing.assert_allclose(*inner, atol=1e-9)
+    groups = [[{one.nodes[i] for i in group} for group in one.groups] for one in (got, graph)]
+    assert groups[0] == groups[1]
 
 
 @given(data=st.data())
@@ -553,21 +450,15 @@ def test_parts_of_parts_remember_where_they_came_from():
 @given(data=st.data())
 def test_removed_edges_are_those_of_networkx(data):
     graph = data.draw(any_graph(labels=False))
-    some = np.array(
-        data.draw(
-            st.lists(st.booleans(), min_size=graph.adjacency.nnz, max_size=graph.adjacency.nnz)
-        ),
-        bool,
-    )
-    edges = [tuple(edge) for edge in graph.edge_index.T[some].tolist()]
+    size = graph.adjacency.nnz
+    some = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    edges = [tuple(edge) for edge in graph.edge_index.T[np.array(some, bool)].tolist()]
     less = remove_edges(graph, edges)
     wanted = graph.to_networkx()
     wanted.remove_edges_from(edges)
     assert set(nx.DiGraph(less.to_networkx()).edges) == set(nx.DiGraph(wanted).edges)
-    kept = less.adjacency.toarray() > 0
-    np.testing.assert_array_equal(
-        less.adjacency.toarray(), np.where(kept, graph.adjacency.toarray(), 0)
-    )
+    kept = less.adjacency.toarray()
+    np.testing.assert_array_equal(kept, np.where(kept > 0, graph.adjacency.toarray(), 0))
     assert (less.groups, less.nodes) == (graph.groups, graph.nodes)
     assert less.name == f"remove_edges(any, edges[{len(edges)}])"
     assert equal(remove_edges(graph, []), graph)
@@ -605,19 +496,15 @@ def test_own_weights_follow_in_parts_and_orders_but_have_no_union():
     graph = own(directed=True)
     W = mixing.own_weights(graph).weights.toarray()
     order = [2, 0, 1]
-    np.testing.assert_allclose(
-        mixing.metropolis_or_uniform(relabel(graph, order)).weights.toarray(),
-        W[np.ix_(order, order)],
-    )
+    relabelled = mixing.metropolis_or_uniform(relabel(graph, order)).weights.toarray()
+    np.testing.assert_allclose(relabelled, W[np.ix_(order, order)])
     part = mixing.metropolis_or_uniform(induced_subgraph(graph, [0, 1])).weights.toarray()
     np.testing.assert_allclose(part, [[0.5, 0.5], [0.5, 0.5]])  # node 0 keeps what 2 gave it
-    with pytest.raises(
-        ValueError, match=r"own mixing weights, own does; .* dataclasses.replace\(graph, adj"
-    ):
+    message = r"own mixing weights, own does; .* dataclasses.replace\(graph, adj"
+    with pytest.raises(ValueError, match=message):
         union(replace(topologies.ring(3), nodes=("a", "b", "c")), graph)
-    with pytest.warns(
-        UserWarning, match=r"edges of own carry weights from .*: .* the edges of `graphs`"
-    ) as told:
+    ignored = r"edges of own carry weights from .*: .* the edges of `graphs`"
+    with pytest.warns(UserWarning, match=ignored) as told:
         assert union(replace(graph, own_weights=False)).adjacency.toarray().max() == 1
     assert [str(warning.filename) for warning in told] == [__file__]
     plain = replace(graph, adjacency=graph.adjacency != 0, own_weights=False)
@@ -636,9 +523,6 @@ def test_groups_are_replaced():
 def test_other_kinds_of_graphs_are_taken():
     assert relabel(nx.path_graph(["x", "y"]), [1, 0]).nodes == ("y", "x")
     assert induced_subgraph(np.ones((3, 3)) - np.eye(3), [0, 2]).n_edges == 1
-
-
-RING, PULLS = topologies.ring(5), topologies.random_in(5, 2, seed=0)
 
 
 def test_operations_are_names_but_no_generators():

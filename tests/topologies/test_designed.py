@@ -104,9 +104,8 @@ def test_edges_stay_on_a_physical_network():
     edges = set(map(tuple, graph.edge_index.T.tolist()))
     assert edges <= set(map(tuple, allowed.edge_index.T.tolist()))
     assert edges >= set(map(tuple, backbone.edge_index.T.tolist()))
-    start = topologies.designed(
-        CLIENTS, degree=4, allowed=allowed, required=backbone, steps=0, seed=0
-    )
+    how = {"allowed": allowed, "required": backbone, "seed": 0}
+    start = topologies.designed(CLIENTS, degree=4, steps=0, **how)
     assert left(graph) < left(start)
 
 
@@ -114,14 +113,11 @@ def test_edges_stay_on_a_physical_network():
 def test_large_sparse_networks_are_possible():
     network = topologies.circulant(1500, range(1, 9))
     counts = np.eye(10, dtype=int)[np.random.default_rng(0).integers(10, size=1500)]
-    start, found = (
-        topologies.designed(counts, degree=4, allowed=network, steps=k, seed=0) for k in (0, 40)
-    )
+    how = {"degree": 4, "allowed": network, "seed": 0}
+    start, found = (topologies.designed(counts, steps=k, **how) for k in (0, 40))
     assert set(found.out_degrees.tolist()) == {4}
     assert found.is_connected
-    assert set(map(tuple, found.edge_index.T.tolist())) <= set(
-        map(tuple, network.edge_index.T.tolist())
-    )
+    assert not (found.adjacency > network.adjacency).nnz
     assert left(found, clients=counts) < 0.8 * left(start, clients=counts)
 
 
@@ -141,11 +137,6 @@ def test_private_histograms_take_the_place_of_counts():
     assert exact.edge_index.tolist() == same.edge_index.tolist()
 
 
-def test_matchings_of_a_designed_graph_send_one_message_per_node_and_round():
-    turns = topologies.matchings(topologies.designed(CLIENTS, degree=4, seed=0))
-    assert max(turns.at(t).out_degrees.max() for t in range(turns.period)) == 1
-
-
 # Directed
 
 
@@ -161,11 +152,8 @@ def test_the_numerical_line_search_finds_the_closed_form_of_one_hop():
 def test_one_hop_is_stl_fw():
     ours = topologies.designed_directed(CLIENTS, degree=4, hops=1)
     theirs = topologies.stl_fw(CLIENTS, degree=4)
-    np.testing.assert_allclose(
-        mixing.own_weights(ours).weights.toarray(),
-        mixing.own_weights(theirs).weights.toarray(),
-        atol=1e-15,
-    )
+    found, wanted = (mixing.own_weights(graph).weights.toarray() for graph in (ours, theirs))
+    np.testing.assert_allclose(found, wanted, atol=1e-15)
 
 
 @pytest.mark.parametrize("hops", [1, 5])
@@ -174,9 +162,8 @@ def test_directed_weights_are_doubly_stochastic_with_bounded_degrees(hops):
     weights = mixing.own_weights(graph)
     assert weights.is_doubly_stochastic
     assert max(graph.in_degrees.max(), graph.out_degrees.max()) <= 3
-    values = [
-        left(topologies.designed_directed(CLIENTS, degree=k, hops=hops), hops) for k in (0, 1, 2, 3)
-    ]
+    graphs = [topologies.designed_directed(CLIENTS, degree=k, hops=hops) for k in (0, 1, 2, 3)]
+    values = [left(graph, hops) for graph in graphs]
     assert values == sorted(values, reverse=True)
 
 

@@ -13,17 +13,14 @@ from topofl.topologies import stl_fw_trace
 def random_counts(n: int, classes: int, seed: int) -> np.ndarray:
     """Return label counts, very unequal ones, with data for every node."""
     rng = np.random.default_rng(seed)
-    return (
-        rng.integers(0, 5, (n, classes)) ** 3
-        + np.eye(classes, dtype=int)[rng.integers(classes, size=n)]
-    )
+    counts = rng.integers(0, 5, (n, classes)) ** 3
+    return counts + np.eye(classes, dtype=int)[rng.integers(classes, size=n)]
 
 
 def two_shards(n: int, seed: int) -> np.ndarray:
     """Return label counts of nodes with two random shards each of ten classes of equal size."""
-    shards = np.repeat(np.arange(10), n // 5)[
-        np.random.default_rng(seed).permutation(2 * n)
-    ].reshape(n, 2)
+    order = np.random.default_rng(seed).permutation(2 * n)
+    shards = np.repeat(np.arange(10), n // 5)[order].reshape(n, 2)
     return np.array([np.bincount(pair, minlength=10) for pair in shards])
 
 
@@ -49,9 +46,7 @@ problems = {
 
 
 @given(**problems)
-def test_weights_are_doubly_stochastic_and_neighbors_few(
-    counts: np.ndarray, degree: int, lam: float
-) -> None:
+def test_weights_are_doubly_stochastic_and_neighbors_few(counts, degree, lam):
     graph = topologies.stl_fw(counts, degree, lam=lam)
     weights = dense_weights(counts, degree, lam=lam)
     assert graph.own_weights
@@ -64,9 +59,7 @@ def test_weights_are_doubly_stochastic_and_neighbors_few(
 
 
 @given(**problems)
-def test_the_trace_is_the_objective_of_its_definition_and_never_rises(
-    counts: np.ndarray, degree: int, lam: float
-) -> None:
+def test_the_trace_is_the_objective_of_its_definition_and_never_rises(counts, degree, lam):
     trace = stl_fw_trace(counts, degree, lam=lam)
     assert trace.shape == (degree + 1, 2)
     values = trace @ [1, lam]
@@ -79,7 +72,7 @@ def test_the_trace_is_the_objective_of_its_definition_and_never_rises(
 
 
 @given(**problems)
-def test_the_rate_of_frank_wolfe(counts: np.ndarray, degree: int, lam: float) -> None:
+def test_the_rate_of_frank_wolfe(counts, degree, lam):
     """The bound of the docstring; the minimum over doubly stochastic matrices is 0, at J."""
     values = stl_fw_trace(counts, degree, lam=lam) @ [1, lam]
     without = objective(np.eye(len(counts)), counts, 0.0)
@@ -89,39 +82,29 @@ def test_the_rate_of_frank_wolfe(counts: np.ndarray, degree: int, lam: float) ->
 
 @pytest.mark.parametrize("lam", [0.0, 0.1, 2.0])
 @pytest.mark.parametrize("seed", range(4))
-def test_each_step_is_the_best_point_on_the_way_to_a_steepest_permutation(
-    seed: int, lam: float
-) -> None:
+def test_each_step_is_the_best_point_on_the_way_to_a_steepest_permutation(seed, lam):
     counts, eye = random_counts(4, 3, seed), np.eye(4)
     shares = counts / counts.sum(axis=1, keepdims=True)
     for step in range(4):
-        before, after = (
-            dense_weights(counts, step, lam=lam),
-            dense_weights(counts, step + 1, lam=lam),
-        )
-        gradient = (
-            2 / 4 * ((before @ shares - shares.mean(axis=0)) @ shares.T + lam * (before - 1 / 4))
-        )
-        slopes = {
-            p: float((gradient * (eye[list(p)] - before)).sum()) for p in permutations(range(4))
-        }
+        before, after = (dense_weights(counts, k, lam=lam) for k in (step, step + 1))
+        apart = before @ shares - shares.mean(axis=0)
+        gradient = 2 / 4 * (apart @ shares.T + lam * (before - 1 / 4))
+        every = permutations(range(4))
+        slopes = {p: float((gradient * (eye[list(p)] - before)).sum()) for p in every}
         steepest = [p for p, slope in slopes.items() if slope <= min(slopes.values()) + 1e-12]
         steps = np.linspace(0, 1, 1001)[:, None, None]
-        best = [
-            objective(before + steps * (eye[list(p)] - before), counts, lam).min() for p in steepest
-        ]
+        towards = [before + steps * (eye[list(p)] - before) for p in steepest]
+        best = [objective(on_the_way, counts, lam).min() for on_the_way in towards]
         reached = objective(after, counts, lam)
         assert any(value - 1e-5 <= reached <= value + 1e-12 for value in best)
         if not np.allclose(before, after):  # it lies on the segment to one of them
             ways = [eye[list(p)] - before for p in steepest]
-            assert any(
-                np.linalg.matrix_rank(np.stack([way.ravel(), (after - before).ravel()]), 1e-9) == 1
-                for way in ways
-            )
+            pairs = (np.stack([way.ravel(), (after - before).ravel()]) for way in ways)
+            assert any(np.linalg.matrix_rank(pair, 1e-9) == 1 for pair in pairs)
 
 
 @given(counts=problems["counts"], lam=problems["lam"])
-def test_the_first_step_halves(counts: np.ndarray, lam: float) -> None:
+def test_the_first_step_halves(counts, lam):
     """I and a permutation have the same g, so the best point between them is the middle."""
     weights = dense_weights(counts, 1, lam=lam)
     moved = np.diag(weights) < 0.75
@@ -130,9 +113,7 @@ def test_the_first_step_halves(counts: np.ndarray, lam: float) -> None:
 
 @pytest.mark.parametrize("lam", [0.0, 0.1])
 @pytest.mark.parametrize(("n", "classes"), [(10, 10), (30, 10), (12, 3), (7, 7)])
-def test_one_class_a_node_needs_one_neighbor_fewer_than_classes(
-    n: int, classes: int, lam: float
-) -> None:
+def test_one_class_a_node_needs_one_neighbor_fewer_than_classes(n, classes, lam):
     counts = np.eye(classes, dtype=int)[np.arange(n) % classes]
     trace = stl_fw_trace(counts, classes, lam=lam)
     # After l steps each node hears l + 1 classes in equal parts: 1 / (l + 1) - 1 / K is left of the
@@ -146,14 +127,14 @@ def test_one_class_a_node_needs_one_neighbor_fewer_than_classes(
 
 @pytest.mark.parametrize("degree", [2, 4, 10])
 @pytest.mark.parametrize("seed", range(3))
-def test_less_skew_than_random_graphs_of_equal_degree(degree: int, seed: int) -> None:
+def test_less_skew_than_random_graphs_of_equal_degree(degree, seed):
     counts = two_shards(100, seed)
     learned = metrics.neighborhood_heterogeneity(topologies.stl_fw(counts, degree), counts)
     random = topologies.random_regular(100, degree, seed=seed)
     assert learned < metrics.neighborhood_heterogeneity(random, counts)
 
 
-def test_variance_counts_where_nothing_else_does() -> None:
+def test_variance_counts_where_nothing_else_does():
     equal = np.ones((6, 2), int)
     assert topologies.stl_fw(equal, 5, lam=0.0).n_edges == 0
     # W then goes to J, which is the mean of I and 5 permutations that all differ.

@@ -26,9 +26,8 @@ BASES = [
 
 def counts_of(n: int, seed: int, classes: int = 3) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    return (
-        rng.integers(0, 9, (n, classes)) + np.eye(classes, dtype=int)[rng.integers(classes, size=n)]
-    )
+    counts = rng.integers(0, 9, (n, classes))
+    return counts + np.eye(classes, dtype=int)[rng.integers(classes, size=n)]
 
 
 def naive_path(counts: np.ndarray, base: Topology, steps: int, seed: int) -> list[float]:
@@ -53,7 +52,7 @@ def naive_path(counts: np.ndarray, base: Topology, steps: int, seed: int) -> lis
 
 
 @pytest.mark.parametrize("base", BASES, ids=lambda base: base.name)
-def test_every_step_equals_naive_recomputation(base: Topology) -> None:
+def test_every_step_equals_naive_recomputation(base):
     counts = counts_of(12, 0)
     trace = neighborhood_swap_trace(counts, base, steps=60, seed=np.random.default_rng(5))
     assert trace == pytest.approx(naive_path(counts, base, 60, 5), abs=1e-12)
@@ -61,17 +60,16 @@ def test_every_step_equals_naive_recomputation(base: Topology) -> None:
 
 
 @given(seed=st.integers(0, 2**32), base=st.sampled_from(BASES), steps=st.integers(0, 40))
-def test_the_trace_is_the_metric_of_the_graph(seed: int, base: Topology, steps: int) -> None:
+def test_the_trace_is_the_metric_of_the_graph(seed, base, steps):
     counts = counts_of(12, seed)
     trace = neighborhood_swap_trace(counts, base, steps=40, seed=seed)
     graph = topologies.neighborhood_swap(counts, base, steps=steps, seed=seed)
-    assert trace[steps] == pytest.approx(
-        metrics.neighborhood_heterogeneity(graph, counts), abs=1e-12
-    )
+    found = metrics.neighborhood_heterogeneity(graph, counts)
+    assert trace[steps] == pytest.approx(found, abs=1e-12)
     assert nx.is_isomorphic(graph.to_networkx(), base.to_networkx())
 
 
-def test_groups_move_with_their_places() -> None:
+def test_groups_move_with_their_places():
     base = topologies.random_cliques(12, 4, seed=0)
     graph = topologies.neighborhood_swap(counts_of(12, 1), base, steps=50, seed=0)
     assert graph.groups != base.groups
@@ -79,22 +77,19 @@ def test_groups_move_with_their_places() -> None:
         assert all(graph.adjacency[i, j] == 1 for i in group for j in group if i != j)
 
 
-def test_labels_stay_with_their_nodes() -> None:
+def test_labels_stay_with_their_nodes():
     base = as_topology(nx.relabel_nodes(nx.path_graph(4), dict(enumerate("abcd"))))
     graph = topologies.neighborhood_swap([[5, 0], [5, 0], [0, 5], [0, 5]], base, seed=0)
     assert graph.nodes == tuple("abcd")
-    moved = topologies.neighborhood_swap(
-        [[5, 0], [5, 0], [0, 5], [0, 5]], topologies.path(4), seed=0
-    ).to_networkx()
-    assert nx.utils.edges_equal(
-        graph.to_networkx().edges, nx.relabel_nodes(moved, dict(enumerate("abcd"))).edges
-    )
-    assert not graph.to_networkx().has_edge(
-        "a", "b"
-    )  # of one class: a or b went elsewhere, by its name
+    counts = [[5, 0], [5, 0], [0, 5], [0, 5]]
+    moved = topologies.neighborhood_swap(counts, topologies.path(4), seed=0).to_networkx()
+    wanted = nx.relabel_nodes(moved, dict(enumerate("abcd")))
+    assert nx.utils.edges_equal(graph.to_networkx().edges, wanted.edges)
+    # of one class: a or b went elsewhere, by its name
+    assert not graph.to_networkx().has_edge("a", "b")
 
 
-def test_own_weights_are_used_and_kept() -> None:
+def test_own_weights_are_used_and_kept():
     edges = np.zeros((12, 12))
     edges[np.arange(0, 12, 2), np.arange(1, 12, 2)] = 0.5
     base = Topology(as_topology(edges + edges.T).adjacency, name="pairs", own_weights=True)
@@ -103,13 +98,12 @@ def test_own_weights_are_used_and_kept() -> None:
     assert graph.own_weights
     assert sorted(graph.adjacency.data) == sorted(base.adjacency.data)
     expected = naive_path(counts, base, 60, 1)
-    assert metrics.neighborhood_heterogeneity(graph, counts) == pytest.approx(
-        expected[-1], abs=1e-12
-    )
+    found = metrics.neighborhood_heterogeneity(graph, counts)
+    assert found == pytest.approx(expected[-1], abs=1e-12)
     assert expected[-1] < expected[0]
 
 
-def test_it_ends_where_no_exchange_helps() -> None:
+def test_it_ends_where_no_exchange_helps():
     counts = counts_of(6, 0)
     graph = topologies.neighborhood_swap(counts, topologies.path(6), steps=3000, seed=0)
     reached = metrics.neighborhood_heterogeneity(graph, counts)
@@ -121,30 +115,27 @@ def test_it_ends_where_no_exchange_helps() -> None:
             assert metrics.neighborhood_heterogeneity(other, counts) >= reached - 1e-12
 
 
-def test_pairs_are_distinct_and_uniform() -> None:
+def test_pairs_are_distinct_and_uniform():
     counts = np.array([[1, 0]] * 4 + [[0, 1]] * 2)
     base = from_edges([(0, 5)], 6)  # the one edge joins both classes already
     assert np.ptp(neighborhood_swap_trace(counts, base, steps=500, seed=0)) == 0
     base = from_edges([(0, 1)], 6)  # of the 15 exchanges those of 0 or 1 with 4 or 5 help
-    helped = [
-        np.ptp(neighborhood_swap_trace(counts, base, steps=1, seed=seed)) > 0
-        for seed in range(1500)
-    ]
+    traces = (neighborhood_swap_trace(counts, base, steps=1, seed=s) for s in range(1500))
+    helped = [np.ptp(trace) > 0 for trace in traces]
     assert np.mean(helped) == pytest.approx(4 / 15, abs=4 * np.sqrt(4 / 15 * 11 / 15 / 1500))
 
 
-def test_an_integer_is_the_degree_of_a_random_regular_base() -> None:
+def test_an_integer_is_the_degree_of_a_random_regular_base():
     counts = counts_of(20, 0)
     graph = topologies.neighborhood_swap(counts, 4, steps=0, seed=7)
     assert (graph.adjacency != topologies.random_regular(20, 4, seed=7).adjacency).nnz == 0
     swapped = topologies.neighborhood_swap(counts, 4, seed=7)
     assert set(swapped.out_degrees) == {4}
-    assert metrics.neighborhood_heterogeneity(swapped, counts) < metrics.neighborhood_heterogeneity(
-        graph, counts
-    )
+    after, before = (metrics.neighborhood_heterogeneity(g, counts) for g in (swapped, graph))
+    assert after < before
 
 
-def test_one_node_stays_where_it_is() -> None:
+def test_one_node_stays_where_it_is():
     base = from_edges([], 1)
     assert topologies.neighborhood_swap([[3, 4]], base, seed=0).n_edges == 0
     assert neighborhood_swap_trace([[3, 4]], base, steps=2, seed=0).tolist() == [0, 0, 0]
@@ -170,9 +161,8 @@ def greedy_ring(counts: list[list[int]], order: list[int], ties: str) -> set[fro
         else:
             ring.append(max(left, key=distance))
             left.remove(ring[-1])
-    return {
-        frozenset(pair) for pair in zip(ring, ring[1:] + ring[:1], strict=True) if len(ring) > 1
-    }
+    pairs = zip(ring, ring[1:] + ring[:1], strict=True)
+    return {frozenset(pair) for pair in pairs if len(ring) > 1}
 
 
 @st.composite
@@ -188,7 +178,7 @@ def counts_with_ties(draw: st.DrawFn, ties: str) -> list[list[int]]:
 
 @pytest.mark.parametrize("ties", ["stable", "random"])
 @given(data=st.data(), seed=st.integers(0, 99))
-def test_dissimilar_rings_go_on_to_the_farthest_node(ties: str, data: st.DataObject, seed: int):
+def test_dissimilar_rings_go_on_to_the_farthest_node(ties, data, seed):
     counts = data.draw(counts_with_ties(ties))
     graph = topologies.dissimilar_ring(counts, ties=ties, seed=seed)
     order = stream(seed, "graph").permutation(len(counts)).tolist()
@@ -196,7 +186,7 @@ def test_dissimilar_rings_go_on_to_the_farthest_node(ties: str, data: st.DataObj
     assert edges == greedy_ring(counts, order, ties)
 
 
-def test_ties_of_dissimilar_rings_decide_who_stands_where_and_nothing_else() -> None:
+def test_ties_of_dissimilar_rings_decide_who_stands_where_and_nothing_else():
     """Two shards of one class each at 100 nodes, so that most distances are equal."""
     left = {"stable": [], "random": []}
     for seed in range(5):
@@ -209,7 +199,7 @@ def test_ties_of_dissimilar_rings_decide_who_stands_where_and_nothing_else() -> 
     assert max(left["stable"]) < 0.85 * min(left["random"])
 
 
-def test_dissimilar_rings_take_a_partition_or_n() -> None:
+def test_dissimilar_rings_take_a_partition_or_n():
     class Clients:
         label_counts = np.eye(10, dtype=int)[np.arange(30) % 10]
 

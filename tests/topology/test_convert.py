@@ -13,7 +13,7 @@ from topofl import topologies
 from topofl.topology import Topology, TopologySequence, as_topology, from_edges
 
 
-def test_topologies_come_back_as_they_are_or_renamed() -> None:
+def test_topologies_come_back_as_they_are_or_renamed():
     for graph in (topologies.ring(3), topologies.one_peer_exponential(4)):
         assert as_topology(graph) is graph
         renamed = as_topology(graph, name="mine")
@@ -21,7 +21,7 @@ def test_topologies_come_back_as_they_are_or_renamed() -> None:
         assert equal(renamed.at(0), graph.at(0))
 
 
-def test_edge_lists_are_undirected() -> None:
+def test_edge_lists_are_undirected():
     for edges in (
         EDGES,
         tuple(EDGES),
@@ -39,7 +39,7 @@ def test_edge_lists_are_undirected() -> None:
     assert as_topology(np.zeros((0, 2), int), n=3).n == 3
 
 
-def test_nodes_in_no_pair_are_there_where_their_number_is_given() -> None:
+def test_nodes_in_no_pair_are_there_where_their_number_is_given():
     assert as_topology([[(0, 1), (1, 2)], [(1, 2)]]).at(1).out_degrees.tolist() == [0, 1, 1]
     assert as_topology([[(0, 1), (2, 3)], [(1, 2)]], n=4).at(1).n == 4
     assert as_topology(nx.path_graph(3), n=3).n == 3
@@ -47,12 +47,12 @@ def test_nodes_in_no_pair_are_there_where_their_number_is_given() -> None:
     assert (labeled.n, labeled.nodes) == (3, (1, 2, 3))
 
 
-def test_two_pairs_are_tuples_and_two_rows_are_a_matrix() -> None:
+def test_two_pairs_are_tuples_and_two_rows_are_a_matrix():
     assert as_topology([(0, 1), (1, 2)]).n == 3
     assert as_topology([[0, 1], [1, 0]]).n == 2
 
 
-def test_callables_are_sequences() -> None:
+def test_callables_are_sequences():
     def growing_star(t: int) -> nx.Graph:
         return nx.star_graph(min(t, 2)) if t > 1 else nx.path_graph(3)
 
@@ -66,18 +66,17 @@ def test_callables_are_sequences() -> None:
     assert as_topology(growing_star, name="mine").name == "mine"
 
 
-def test_lists_of_graphs_are_periodic_sequences() -> None:
+def test_lists_of_graphs_are_periodic_sequences():
     square = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-    sequence = as_topology(
-        [nx.path_graph(3), topologies.ring(3), square, sparse.csr_array(square), [(0, 2)]]
-    )
+    graphs = [nx.path_graph(3), topologies.ring(3), square, sparse.csr_array(square), [(0, 2)]]
+    sequence = as_topology(graphs)
     assert isinstance(sequence, TopologySequence)
     assert sequence.period == 5
     assert [sequence.at(t).n_edges for t in range(6)] == [2, 3, 3, 3, 1, 2]
     assert [sequence.at(t).is_directed for t in range(5)] == [False, False, True, True, False]
 
 
-def test_self_loops_are_dropped_where_asked() -> None:
+def test_self_loops_are_dropped_where_asked():
     other = nx.Graph([(0, 1), (1, 1), (1, 2)])
     matrix = nx.to_numpy_array(other)
     data = pyg(edge_index=torch.tensor([[0, 1, 1, 1, 2], [1, 0, 1, 2, 1]]), num_nodes=3)
@@ -101,31 +100,26 @@ def test_self_loops_are_dropped_where_asked() -> None:
         [("1", "0"), ("1", "2")],
     ],
 )
-def test_edge_lists_with_names_are_those_of_networkx(pairs) -> None:
+def test_edge_lists_with_names_are_those_of_networkx(pairs):
     graph = as_topology(pairs)
     wanted = as_topology(nx.Graph([tuple(pair) for pair in pairs]))
     assert graph.nodes == wanted.nodes
     assert (graph.adjacency != wanted.adjacency).nnz == 0
 
 
-def test_edge_lists_with_names_take_the_options_of_others() -> None:
+def test_edge_lists_with_names_take_the_options_of_others():
     assert as_topology([("a", "b")], own_weights=True).own_weights
     assert as_topology([("a", "b")], n=2, name="pair").name == "pair"
 
 
-def test_sequences_of_edge_lists_match_nodes_by_name() -> None:
+def test_sequences_of_edge_lists_match_nodes_by_name():
     graphs = as_topology([[("a", "b"), ("b", "c")], [("c", "a"), ("a", "b")]])
     assert graphs.at(1).nodes == ("a", "b", "c")
-    assert sorted(map(tuple, graphs.at(1).edge_index.T.tolist())) == [
-        (0, 1),
-        (0, 2),
-        (1, 0),
-        (2, 0),
-    ]
+    assert pairs(graphs.at(1)) == {(0, 1), (0, 2)}
 
 
 @pytest.mark.parametrize("is_directed", [True, False])
-def test_networkx_keeps_order_labels_weight_and_direction(is_directed: bool) -> None:
+def test_networkx_keeps_order_labels_weight_and_direction(is_directed):
     other = nx.DiGraph(name="theirs") if is_directed else nx.Graph(name="theirs")
     other.add_nodes_from(["d", "b", "a", "c"])
     other.add_weighted_edges_from([("a", "b", 0.5), ("b", "c", 2.0), ("d", "a", 1.5)])
@@ -143,7 +137,7 @@ def test_networkx_keeps_order_labels_weight_and_direction(is_directed: bool) -> 
     assert equal(as_topology(back), graph)
 
 
-def test_networkx_without_weights_gets_none() -> None:
+def test_networkx_without_weights_gets_none():
     assert topologies.ring(4).to_networkx().get_edge_data(0, 1) == {}
     assert as_topology(nx.path_graph(3)).nodes == ()
     assert as_topology(nx.path_graph(3), name="mine").name == "mine"
@@ -151,7 +145,7 @@ def test_networkx_without_weights_gets_none() -> None:
 
 
 @pytest.mark.parametrize("is_directed", [True, False])
-def test_pyg_keeps_order_weight_and_direction(is_directed: bool) -> None:
+def test_pyg_keeps_order_weight_and_direction(is_directed):
     graph = weighted(is_directed)
     data = graph.to_pyg()
     assert isinstance(data, type(pyg()))
@@ -164,7 +158,7 @@ def test_pyg_keeps_order_weight_and_direction(is_directed: bool) -> None:
     assert (graph.adjacency.data > 0).all()
 
 
-def test_pyg_edge_index_is_source_over_target() -> None:
+def test_pyg_edge_index_is_source_over_target():
     data = pyg(edge_index=torch.tensor([[2, 0], [1, 2]]), num_nodes=4)
     graph = as_topology(data)
     assert graph.name == "pyg"
@@ -174,13 +168,12 @@ def test_pyg_edge_index_is_source_over_target() -> None:
         edge_index=data.edge_index, edge_attr=torch.tensor([[2.0], [3.0]]), num_nodes=4
     )
     assert as_topology(with_attribute).adjacency[0, 2] == 3
-    assert (
-        as_topology(pyg(edge_index=torch.zeros((2, 0), dtype=torch.long), num_nodes=2)).n_edges == 0
-    )
+    empty = pyg(edge_index=torch.zeros((2, 0), dtype=torch.long), num_nodes=2)
+    assert as_topology(empty).n_edges == 0
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 1, 2)])
-def test_pyg_features_of_edges_are_no_weights(shape: tuple[int, ...]) -> None:
+def test_pyg_features_of_edges_are_no_weights(shape):
     edges = torch.tensor([[2, 0], [1, 2]])
     data = pyg(edge_index=edges, edge_attr=-torch.ones(shape), num_nodes=4)
     assert equal(as_topology(data), as_topology(pyg(edge_index=edges, num_nodes=4)))
@@ -189,7 +182,7 @@ def test_pyg_features_of_edges_are_no_weights(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("is_directed", [True, False])
-def test_scipy_and_dense_matrices_keep_everything(is_directed: bool) -> None:
+def test_scipy_and_dense_matrices_keep_everything(is_directed):
     graph = weighted(is_directed)
     dense = graph.to_scipy().toarray()
     for matrix in (
@@ -220,7 +213,7 @@ def named(edges: list[tuple[int, int]], letters: str = "fedcba") -> nx.Graph:
 
 
 @pytest.mark.parametrize("graphs", [matching, [nx.Graph(EVEN), nx.Graph(ODD)]])
-def test_rounds_of_networkx_have_the_same_nodes_in_the_same_places(graphs) -> None:
+def test_rounds_of_networkx_have_the_same_nodes_in_the_same_places(graphs):
     sequence = as_topology(graphs)
     assert pairs(sequence.at(0)) == {(0, 1), (2, 3), (4, 5)}
     assert pairs(sequence.at(1)) == pairs(sequence.at(7)) == {(1, 2), (3, 4), (0, 5)}
@@ -229,7 +222,7 @@ def test_rounds_of_networkx_have_the_same_nodes_in_the_same_places(graphs) -> No
     assert pairs(again.at(1)) == {(1, 2), (3, 4), (0, 5)}
 
 
-def test_other_labels_stand_in_the_order_of_round_0() -> None:
+def test_other_labels_stand_in_the_order_of_round_0():
     def rounds(t: int) -> nx.Graph:
         return named([EVEN, ODD][t % 2])
 
@@ -241,7 +234,7 @@ def test_other_labels_stand_in_the_order_of_round_0() -> None:
     assert later.nodes == tuple("edcbaf")
 
 
-def test_groups_and_weights_follow_their_nodes() -> None:
+def test_groups_and_weights_follow_their_nodes():
     first = Topology(topologies.path(3).adjacency, nodes=("a", "b", "c"))
     matrix = np.array([[0, 0.5, 0], [0, 0, 0.25], [0.125, 0, 0]])
     other = Topology(matrix, nodes=("c", "a", "b"), groups=((0,), (1, 2)), own_weights=True)
@@ -252,7 +245,7 @@ def test_groups_and_weights_follow_their_nodes() -> None:
     assert moved.own_weights
 
 
-def test_members_of_all_kinds_are_matched() -> None:
+def test_members_of_all_kinds_are_matched():
     square = nx.to_numpy_array(nx.Graph(ODD), nodelist=range(6))
     data = from_edges(ODD, 6).to_pyg()
     shuffled = pyg(
@@ -271,13 +264,13 @@ def test_members_of_all_kinds_are_matched() -> None:
     assert as_topology(shuffled).nodes == (7, 5, 1, 3)
 
 
-def test_node_i_of_a_graph_with_labels_0_to_n_is_the_one_labeled_i() -> None:
+def test_node_i_of_a_graph_with_labels_0_to_n_is_the_one_labeled_i():
     graph = as_topology(nx.Graph([(1, 2), (2, 0)]))
     assert graph.nodes == ()
     assert pairs(graph) == {(1, 2), (0, 2)}
 
 
-def test_networkx_gives_back_an_order_of_numbers() -> None:
+def test_networkx_gives_back_an_order_of_numbers():
     graph = topologies.induced_subgraph(topologies.path(4), [2, 0, 3, 1])
     assert graph.nodes == (2, 0, 3, 1)
     back = as_topology(graph.to_networkx())
@@ -291,7 +284,7 @@ def test_networkx_gives_back_an_order_of_numbers() -> None:
 # n_id of PyG graphs
 
 
-def test_n_id_in_any_order_sorts_nodes_as_networkx_labels_do() -> None:
+def test_n_id_in_any_order_sorts_nodes_as_networkx_labels_do():
     labels = [2, 0, 3, 1]
     path = nx.DiGraph([(labels[i], labels[i + 1]) for i in range(3)])
     edges = torch.tensor([[0, 1, 2], [1, 2, 3]])

@@ -55,14 +55,6 @@ def infinite_terms(name: str, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray,
     return infinite.sum(axis=0), DISTANCES[name](p, q)
 
 
-def _l1(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    return np.abs(p - q).sum(axis=0)
-
-
-def _total_variation(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    return 0.5 * _l1(p, q)
-
-
 def _kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     from scipy.special import rel_entr
 
@@ -73,18 +65,6 @@ def _symmetric_kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     from scipy.special import rel_entr
 
     return (rel_entr(p, q) + rel_entr(q, p)).sum(axis=0)
-
-
-def _hellinger(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    return np.sqrt(0.5 * np.square(np.sqrt(p) - np.sqrt(q)).sum(axis=0))
-
-
-def _euclidean(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.square(p - q).sum(axis=0))
-
-
-def _chebyshev(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    return np.abs(p - q).max(axis=0)
 
 
 def _jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -102,13 +82,13 @@ def _jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 DISTANCES: dict[str, Distance] = {
-    "l1": _l1,
-    "total_variation": _total_variation,
+    "l1": lambda p, q: np.abs(p - q).sum(axis=0),
+    "total_variation": lambda p, q: 0.5 * np.abs(p - q).sum(axis=0),
     "kl": _kl,
     "symmetric_kl": _symmetric_kl,
-    "hellinger": _hellinger,
-    "euclidean": _euclidean,
-    "chebyshev": _chebyshev,
+    "hellinger": lambda p, q: np.sqrt(0.5 * np.square(np.sqrt(p) - np.sqrt(q)).sum(axis=0)),
+    "euclidean": lambda p, q: np.sqrt(np.square(p - q).sum(axis=0)),
+    "chebyshev": lambda p, q: np.abs(p - q).max(axis=0),
     "jensen_shannon": _jensen_shannon,
 }
 OF_DISTRIBUTIONS = frozenset({"kl", "symmetric_kl", "hellinger", "jensen_shannon"})

@@ -47,11 +47,9 @@ def dense_spectrum(matrix: np.ndarray, noise: float = 0.0) -> np.ndarray:
     shifts = {0.0, _common_diagonal(matrix)}
     # A Jordan block of order k at one shift makes the matrix nearly singular at the other, by
     # shift^k, but only once.
-    for shift in (
-        sorted(shifts, key=lambda shift: -_nullity(matrix, shift, tolerance))
-        if len(shifts) > 1
-        else shifts
-    ):
+    if len(shifts) > 1:
+        shifts = sorted(shifts, key=lambda shift: -_nullity(matrix, shift, tolerance))
+    for shift in shifts:
         rest, count = deflated(rest, shift, tolerance)
         removed += [shift] * count
     values = scipy.linalg.eigvals(rest) if len(rest) else np.zeros(0)
@@ -132,8 +130,7 @@ def averages_exactly(factors: Sequence[sparse.csr_array]) -> bool:
     factors
         Sparse, in order of application; the rows of one are the columns of the next.
     """
-    periods = _periods_of(factors)
-    return collapses(factors) and all(_is_constant(factors, periods, prime) for prime in PRIMES)
+    return collapses(factors) and all(_is_constant(factors, prime) for prime in PRIMES)
 
 
 def _periods_of(factors: Sequence[sparse.csr_array]) -> int:
@@ -143,17 +140,17 @@ def _periods_of(factors: Sequence[sparse.csr_array]) -> int:
 
 def collapses(factors: Sequence[sparse.csr_array]) -> bool:
     """Return whether disagreement drops sharply in some round, as exact averaging implies."""
-    return any(shrinkage < COLLAPSE for shrinkage in _shrinkages(factors, _periods_of(factors)))
+    return any(shrinkage < COLLAPSE for shrinkage in _shrinkages(factors))
 
 
-def _shrinkages(factors: Sequence[sparse.csr_array], periods: int) -> Iterator[float]:
+def _shrinkages(factors: Sequence[sparse.csr_array]) -> Iterator[float]:
     """Yield the factor of each round on the disagreement of a random starting vector.
 
     Ends early once all entries agree to the last bit.
     """
     values = centered(start_vector(factors[0].shape[1]))
     values = values / np.linalg.norm(values)
-    for _ in range(periods):
+    for _ in range(_periods_of(factors)):
         for factor in factors:
             values = centered(factor @ values)
             shrinkage = float(np.linalg.norm(values))
@@ -169,7 +166,7 @@ def decay_rate(matrix: sparse.csr_array) -> float:
     This is the geometric mean over the second half of the rounds, after Jordan blocks of the
     eigenvalue 0 have vanished, unless their order exceeds that number of rounds.
     """
-    shrinkages = np.array(list(_shrinkages([matrix], _periods_of([matrix]))))
+    shrinkages = np.array(list(_shrinkages([matrix])))
     if shrinkages.min() < COLLAPSE:
         return 0.0
     return float(np.exp(np.log(shrinkages[len(shrinkages) // 2 :]).mean()))
@@ -261,11 +258,11 @@ def without_zeros(factors: Sequence[np.ndarray]) -> list[np.ndarray]:
     return factors if min(map(len, factors)) else [np.zeros((0, 0))] * p
 
 
-def _is_constant(factors: Sequence[sparse.csr_array], periods: int, prime: int) -> bool:
+def _is_constant(factors: Sequence[sparse.csr_array], prime: int) -> bool:
     """Return whether the product maps random residues modulo a prime to constant vectors."""
     residues = [_residues(factor, prime) for factor in factors]
     values = np.random.default_rng(0).integers(prime, size=(factors[0].shape[1], 4))
-    for _ in range(periods):
+    for _ in range(_periods_of(factors)):
         for matrix in residues:
             if matrix is None:
                 return False
@@ -286,8 +283,7 @@ def _residues(matrix: sparse.csr_array, prime: int) -> sparse.csr_array | None:
     fractions = [Fraction(float(weight)).limit_denominator(DENOMINATOR) for weight in weights]
     if np.abs(np.array(fractions, dtype=float) - weights).max() > 4 * np.finfo(float).eps:
         return None
-    found = np.array(
-        [f.numerator * pow(f.denominator, -1, prime) % prime for f in fractions], dtype=np.int64
-    )
-    residues = sparse.csr_array((found[inverse], matrix.indices, matrix.indptr), shape=matrix.shape)
+    found = [f.numerator * pow(f.denominator, -1, prime) % prime for f in fractions]
+    entries = np.array(found, dtype=np.int64)[inverse]
+    residues = sparse.csr_array((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
     return residues if (residues.sum(axis=1) % prime == 1).all() else None

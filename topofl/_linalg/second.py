@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -9,39 +10,21 @@ import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 from scipy.sparse.csgraph import connected_components
 
-from topofl._linalg import spectral
-from topofl._linalg.nilpotent import (
-    averages_exactly,
-    collapses,
-    decay_rate,
-    dense_spectrum,
-    merged,
-    without_zeros,
-)
-from topofl._linalg.sparse import centered, is_symmetric, start_vector
+from topofl._linalg import nilpotent, spectral
+from topofl._linalg.sparse import centered, is_symmetric, operator_of, start_vector
 from topofl._linalg.spectral import (
-    PROVABLE,
-    STACKED,
-    Classes,
     NoConvergence,
     Solution,
     blocks_of,
     circulant_spectrum,
-    classes_of,
-    compact,
-    dense_eigenvalues,
-    lanczos,
-    nearest,
-    rounding_of,
-    second_of_all,
-    second_of_all_or_raise,
-    shifted_inverse,
     solution_of,
-    stacks,
 )
 
 Blocks: TypeAlias = list[sparse.csr_array]
 """Blocks of one class over a period, as returned by :func:`topofl._linalg.spectral.blocks_of`."""
+
+
+_eigs = partial(sparse_linalg.eigs, maxiter=50, ncv=100, tol=1e-12)
 
 
 def second_modulus(matrix: sparse.csr_array) -> Solution:
@@ -72,16 +55,13 @@ def second_modulus(matrix: sparse.csr_array) -> Solution:
         k = 1 + int(np.abs(values[1:]).argmax())
         vector = np.exp(-2j * np.pi / n * (k * np.arange(n) % n))
         return solution_of(matrix, values[k], vector, "circulant DFT")
+    if is_symmetric(matrix) and n > spectral.DENSE_LIMIT:
+        return _second_symmetric(matrix)
     if is_symmetric(matrix):
-        return second_of_all(matrix) if n <= spectral.DENSE_LIMIT else _second_symmetric(matrix)
-    return over_classes([_as_rows(matrix)], _largest_of_class, _second_of_class)
-
-
-def _as_rows(matrix: sparse.csr_array) -> sparse.csr_array:
-    """Return the stochastic matrix or its transpose, whichever has rows that sum to 1."""
-    if np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-9):
-        return matrix
-    return sparse.csr_array(matrix.T)
+        return spectral.second_of_all(matrix)
+    is_pulled = np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-9)
+    rows = matrix if is_pulled else sparse.csr_array(matrix.T)
+    return over_classes([rows], _largest_of_class, _second_of_class)
 
 
 def over_classes(
@@ -107,14 +87,14 @@ def over_classes(
     Solution
         The value is exactly 1 if there are several closed classes.
     """
-    classes = classes_of(factors)
+    classes = spectral.classes_of(factors)
     closed = np.flatnonzero(classes.is_closed)
     if len(closed) > 1:
         return Solution(1.0, "components", 0.0)
     is_open = classes.is_cyclic & ~classes.is_closed
-    small = np.flatnonzero(is_open & (classes.orders <= STACKED))
+    small = np.flatnonzero(is_open & (classes.orders <= spectral.STACKED))
     found = list(_largest_of_small(factors, classes, small))
-    for label in np.flatnonzero(is_open & (classes.orders > STACKED)):
+    for label in np.flatnonzero(is_open & (classes.orders > spectral.STACKED)):
         found.append(largest(blocks_of(factors, classes, int(label))))
     is_whole = len(classes.sizes) == 1
     found.append(second(list(factors) if is_whole else blocks_of(factors, classes, int(closed[0]))))
@@ -122,15 +102,17 @@ def over_classes(
 
 
 def _largest_of_small(
-    factors: Sequence[sparse.csr_array], classes: Classes, chosen: np.ndarray
+    factors: Sequence[sparse.csr_array], classes: spectral.Classes, chosen: np.ndarray
 ) -> Iterator[Solution]:
     """Yield the largest modulus per round among the classes of each stack."""
-    for _, products, logs in stacks(factors, classes, chosen):
+    for _, products, logs in spectral.stacks(factors, classes, chosen):
         moduli = np.abs(np.linalg.eigvals(products)).max(axis=1)
         with np.errstate(divide="ignore"):
             values = np.exp((np.log(moduli) + logs) / len(factors))
         k = int(values.argmax())
-        residual = rounding_of(products[k]) * math.exp(logs[k]) if len(factors) == 1 else math.nan
+        residual = math.nan
+        if len(factors) == 1:
+            residual = spectral.rounding_of(products[k]) * math.exp(logs[k])
         yield Solution(min(1.0, float(values[k])), "dense", residual)
 
 
@@ -138,14 +120,12 @@ def _largest_of_class(blocks: Blocks) -> Solution:
     """Return the largest modulus of an irreducible block, its Perron eigenvalue."""
     (block,) = blocks
     if block.shape[0] <= spectral.DENSE_LIMIT:
-        largest = float(np.abs(dense_eigenvalues(block)).max())
-        return Solution(min(1.0, largest), "dense", rounding_of(block))
+        largest = float(np.abs(spectral.dense_eigenvalues(block)).max())
+        return Solution(min(1.0, largest), "dense", spectral.rounding_of(block))
     start = np.ones(block.shape[0])
-    packed = compact(block)
+    packed = spectral.compact(block)
     try:
-        values, vectors = sparse_linalg.eigs(
-            packed, k=1, which="LR", v0=start, maxiter=50, ncv=100, tol=1e-12
-        )
+        values, vectors = _eigs(packed, k=1, which="LR", v0=start)
         return solution_of(block, values[0].real, vectors[:, 0], "arnoldi")
     except sparse_linalg.ArpackError:
         pass
@@ -166,7 +146,7 @@ def _second_of_class(blocks: Blocks) -> Solution:
         return Solution(0.0, "components", 0.0)
     if circulant_spectrum(block) is not None or is_symmetric(block):
         return second_modulus(block)
-    return second_of_all(block) if n <= spectral.DENSE_LIMIT else _second_asymmetric(block)
+    return spectral.second_of_all(block) if n <= spectral.DENSE_LIMIT else _second_asymmetric(block)
 
 
 def _second_symmetric(matrix: sparse.csr_array) -> Solution:
@@ -174,26 +154,28 @@ def _second_symmetric(matrix: sparse.csr_array) -> Solution:
 
     If these stall, shift-invert finds it.
     """
-    packed = compact(matrix)
-    found = lanczos(lambda x: centered(packed @ x), matrix.shape[0])
+    packed = spectral.compact(matrix)
+    found = spectral.lanczos(lambda x: centered(packed @ x), matrix.shape[0])
     if found is not None:
         return solution_of(matrix, *found, "lanczos")
     columns = matrix.tocsc()
-    second = solution_of(matrix, *nearest(columns, 1 + spectral.NEAR, 2)[0], "shift-invert")
+    found = spectral.nearest(columns, 1 + spectral.NEAR, 2)[0]
+    second = solution_of(matrix, *found, "shift-invert")
     lower_bound = 2 * matrix.diagonal().min() - 1  # on all eigenvalues, by Gershgorin
     if lower_bound >= -second.value:
         return second
-    bottom = solution_of(matrix, *nearest(columns, -1 - spectral.NEAR, 1)[0], "shift-invert")
+    found = spectral.nearest(columns, -1 - spectral.NEAR, 1)[0]
+    bottom = solution_of(matrix, *found, "shift-invert")
     return max(second, bottom, key=lambda solution: solution.value)
 
 
 def _second_asymmetric(rows: sparse.csr_array) -> Solution:
     """Return |lambda_2| by Arnoldi iterations on disagreement, or by shift-invert if they stall."""
     n = rows.shape[0]
-    packed = compact(rows)
-    if averages_exactly([packed]):
+    packed = spectral.compact(rows)
+    if nilpotent.averages_exactly([packed]):
         return Solution(0.0, "fractions", 0.0)
-    (smaller,) = merged([rows])
+    (smaller,) = nilpotent.merged([rows])
     if smaller.shape[0] == 1:
         return Solution(0.0, "equal rows", 0.0)
     if smaller.shape[0] < n:
@@ -203,8 +185,9 @@ def _second_asymmetric(rows: sparse.csr_array) -> Solution:
         return second_near_one(rows)
     value, vector = found
     if abs(value) < spectral.SUSPECT and is_defective(packed, value, vector):
-        return second_of_all_or_raise(
-            rows, f"is too small to be distinguished from a 0 perturbed by rounding; {PROVABLE}"
+        return spectral.second_of_all(
+            rows,
+            f"is too small to be distinguished from a 0 perturbed by rounding; {spectral.PROVABLE}",
         )
     if abs(value - 1) > 1e-12:
         # The eigenvector of W itself, which need not be centered.
@@ -230,16 +213,12 @@ def arnoldi(rows: sparse.csr_array) -> tuple[complex, np.ndarray] | None:
     """
     n = rows.shape[0]
     # Rows sum to 1, so centering moves the eigenvalue 1 to 0 and does not change the others.
-    operator = sparse_linalg.LinearOperator(
-        (n, n), matvec=lambda x: centered(rows @ x), dtype=float
-    )
+    operator = operator_of(lambda x: centered(rows @ x), n)
     start = centered(start_vector(n))
-    retry = (6, 200, spectral.TOLERANCE) if decay_rate(rows) < FAST else (1, 50, 1e-12)
+    retry = (6, 200, spectral.TOLERANCE) if nilpotent.decay_rate(rows) < FAST else (1, 50, 1e-12)
     for k, restarts, tolerance in ((6, 50, 1e-12), retry):
         try:
-            values, vectors = sparse_linalg.eigs(
-                operator, k=k, v0=start, maxiter=restarts, ncv=100, tol=tolerance
-            )
+            values, vectors = _eigs(operator, k=k, v0=start, maxiter=restarts, tol=tolerance)
         except sparse_linalg.ArpackError:
             continue
         largest = int(np.abs(values).argmax())
@@ -258,7 +237,7 @@ def is_defective(rows: sparse.csr_array, value: complex, vector: np.ndarray) -> 
     """
     left = _left_vector(rows, value)
     if left is None:
-        return not 0.8 < decay_rate(rows) / abs(value) < 1.25
+        return not 0.8 < nilpotent.decay_rate(rows) / abs(value) < 1.25
     rounding = rows.shape[0] * float(np.finfo(float).eps) * float(sparse_linalg.norm(rows, 1))
     return rounding > 0.01 * abs(value) * abs(np.vdot(left, vector)) / np.linalg.norm(vector)
 
@@ -270,13 +249,9 @@ def _left_vector(rows: sparse.csr_array, value: complex) -> np.ndarray | None:
     """
     n = rows.shape[0]
     columns = sparse.csr_array(rows.T)
-    adjoint = sparse_linalg.LinearOperator(
-        (n, n), matvec=lambda y: columns @ centered(y), dtype=float
-    )
+    adjoint = operator_of(lambda y: columns @ centered(y), n)
     try:
-        values, vectors = sparse_linalg.eigs(
-            adjoint, k=2, v0=centered(start_vector(n)), maxiter=50, ncv=100, tol=1e-12
-        )
+        values, vectors = _eigs(adjoint, k=2, v0=centered(start_vector(n)))
     except sparse_linalg.ArpackNoConvergence as partial:
         values, vectors = partial.eigenvalues, partial.eigenvectors
     except sparse_linalg.ArpackError:
@@ -298,21 +273,20 @@ def second_near_one(matrix: sparse.csr_array) -> Solution:
     If the bound does not decide, all eigenvalues are computed densely.
     """
     n = matrix.shape[0]
-    smallest_diagonal = matrix.diagonal().min()
+    least = matrix.diagonal().min()
     columns = matrix.tocsc()
-    inverse = shifted_inverse(columns, 1 + spectral.NEAR) if smallest_diagonal > 0 else None
+    inverse = spectral.shifted_inverse(columns, 1 + spectral.NEAR) if least > 0 else None
     for k in (6, 24, 96) if inverse is not None else ():
         try:
-            values, vectors = sparse_linalg.eigs(
-                columns, k=k, sigma=1 + spectral.NEAR, OPinv=inverse, v0=start_vector(n)
-            )
+            options = {"sigma": 1 + spectral.NEAR, "OPinv": inverse, "v0": start_vector(n)}
+            values, vectors = sparse_linalg.eigs(columns, k=k, **options)
         except (sparse_linalg.ArpackError, MemoryError):
             continue
         second = np.argsort(np.abs(values))[-2]
-        bound = (1 - np.abs(values[second]) ** 2) * (1 / smallest_diagonal - 1)
+        bound = (1 - np.abs(values[second]) ** 2) * (1 / least - 1)
         if bound <= np.abs(1 - values).max() ** 2:
             return solution_of(matrix, values[second], vectors[:, second], "shift-invert")
-    return second_of_all_or_raise(matrix, "did not converge")
+    return spectral.second_of_all(matrix, "did not converge")
 
 
 RESTARTS = 500
@@ -370,10 +344,10 @@ def _second(blocks: Blocks) -> Solution:
     nodes = blocks[0].shape[1]
     if nodes == 1:
         return Solution(0.0, "components", 0.0)
-    if averages_exactly(blocks):
+    if nilpotent.averages_exactly(blocks):
         return Solution(0.0, "fractions", 0.0)
     if nodes > spectral.DENSE_LIMIT:
-        blocks = merged(blocks)
+        blocks = nilpotent.merged(blocks)
     n = blocks[0].shape[1]
     if n == 1:
         return Solution(0.0, "equal rows", 0.0)
@@ -385,7 +359,9 @@ def _second(blocks: Blocks) -> Solution:
     found = _rooted(modulus, log, blocks)
     # Iterations return nonzero numbers where rounding has moved zeros of a defective product;
     # dense_spectrum deflates these zeros.
-    is_suspect = n > spectral.DENSE_LIMIT and found.value < spectral.SUSPECT and collapses(blocks)
+    is_suspect = (
+        n > spectral.DENSE_LIMIT and found.value < spectral.SUSPECT and nilpotent.collapses(blocks)
+    )
     return _below_rounding(blocks, nodes) if modulus < LOST or is_suspect else found
 
 
@@ -415,13 +391,10 @@ def _scaled(blocks: Blocks, start: np.ndarray, project: Operator) -> tuple[Opera
 def _largest_modulus(cycle: Operator, n: int, which: str, noise: float = 0.0) -> float:
     """Return the largest eigenvalue modulus of an operator; `which` is that of scipy's ``eigs``."""
     if n <= spectral.DENSE_LIMIT:
-        return float(np.abs(dense_spectrum(cycle(np.eye(n)), noise)).max())
-    operator = sparse_linalg.LinearOperator((n, n), matvec=cycle, dtype=np.float64)  # pyright: ignore[reportCallIssue]
-    options = {"v0": start_vector(n), "ncv": 40, "maxiter": RESTARTS}
+        return float(np.abs(nilpotent.dense_spectrum(cycle(np.eye(n)), noise)).max())
+    options = {"v0": start_vector(n), "ncv": 40, "maxiter": RESTARTS, "return_eigenvectors": False}
     try:
-        values = sparse_linalg.eigs(
-            operator, k=1, which=which, return_eigenvectors=False, **options
-        )
+        values = sparse_linalg.eigs(operator_of(cycle, n), k=1, which=which, **options)
     except sparse_linalg.ArpackError as error:
         raise NoConvergence(
             f"the second eigenvalue of this period did not converge for n={n}"
@@ -444,16 +417,16 @@ def _below_rounding(blocks: Blocks, nodes: int) -> Solution:
     The rest is decided by the matrix that acts on all rounds at once: the p-th powers of its
     eigenvalues are the eigenvalues of the product.
     """
-    blocks = merged(blocks)
+    blocks = nilpotent.merged(blocks)
     if min(block.shape[0] for block in blocks) == 1:
         return Solution(0.0, "equal rows", 0.0)
     if sum(block.shape[0] * block.shape[1] for block in blocks) <= spectral.SPECTRUM_LIMIT**2:
-        factors = without_zeros([_on_disagreement(block.toarray()) for block in blocks])
+        factors = nilpotent.without_zeros([_on_disagreement(block.toarray()) for block in blocks])
         if sum(map(len, factors)) <= spectral.SPECTRUM_LIMIT:
             return Solution(_largest_root(factors), "dense", math.nan)
     raise NoConvergence(
         "the second eigenvalue of this period is 0 or below rounding, which cannot be "
-        f"distinguished for n={nodes}; {PROVABLE}"
+        f"distinguished for n={nodes}; {spectral.PROVABLE}"
     )
 
 

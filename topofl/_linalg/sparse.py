@@ -1,10 +1,12 @@
-"""Sparse matrices: checks of their format and entries, symmetry, Laplacian; vectors over nodes."""
+"""Sparse matrices: checks of format and entries, symmetry, Laplacian, hops; vectors over nodes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
+from scipy.sparse.csgraph import connected_components, shortest_path
+from scipy.sparse.linalg import LinearOperator
 
 from topofl._support.check import TOLERANCE, as_array, check_nodes
 
@@ -77,15 +79,11 @@ def _fault_of_pointers(matrix: Any, major: int) -> str:
             f"`indptr` of shape {pointers.shape} and dtype {pointers.dtype}, "
             f"not {major + 1} integers"
         )
-    if len(matrix.indices) != len(matrix.data) or matrix.data.ndim != (
-        3 if matrix.format == "bsr" else 1
-    ):
+    dimensions = 3 if matrix.format == "bsr" else 1
+    if len(matrix.indices) != len(matrix.data) or matrix.data.ndim != dimensions:
         return f"{len(matrix.indices)} `indices` for `data` of shape {matrix.data.shape}"
-    if (
-        pointers[0] != 0
-        or (pointers[1:] < pointers[:-1]).any()
-        or pointers[-1] > len(matrix.indices)
-    ):
+    ascends = pointers[0] == 0 and (pointers[1:] >= pointers[:-1]).all()
+    if not ascends or pointers[-1] > len(matrix.indices):
         return f"`indptr` that does not ascend from 0 to at most {len(matrix.indices)}"
     return ""
 
@@ -128,10 +126,8 @@ def is_symmetric(matrix: sparse.csr_array, *, edges: bool = False) -> bool:
     if not edges:
         return bool(abs(matrix - matrix.T).max() <= TOLERANCE)
     other = sparse.csr_array(matrix.T)
-    if not (
-        np.array_equal(matrix.indptr, other.indptr)
-        and np.array_equal(matrix.indices, other.indices)
-    ):
+    pairs = ((matrix.indptr, other.indptr), (matrix.indices, other.indices))
+    if not all(np.array_equal(*pair) for pair in pairs):
         return False
     largest = matrix.data.max()
     scale = np.maximum(1.0 if largest >= 1e-3 else largest, np.maximum(matrix.data, other.data))
@@ -148,6 +144,71 @@ def start_vector(n: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(n)
 
 
+def operator_of(apply: Callable[[np.ndarray], np.ndarray], n: int) -> LinearOperator:
+    """Return a function of (n,) vectors as an operator for iterative eigensolvers."""
+    return LinearOperator((n, n), matvec=apply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+
+
 def laplacian(adjacency: sparse.csr_array) -> sparse.csr_array:
     """Return the combinatorial Laplacian ``D - A`` of a symmetric matrix of edge weights."""
     return sparse.csr_array(sparse.diags_array(adjacency.sum(axis=1)) - adjacency)
+
+
+def is_strong(edges: sparse.csr_array) -> bool:
+    """Return whether each node reaches every other along directed edges."""
+    return connected_components(edges, directed=True, connection="strong")[0] == 1
+
+
+BLOCK_BYTES = 64 * 2**20
+"""Memory in bytes of the searches that run at the same time."""
+
+SHALLOW = 64
+"""Eccentricity of node 0 up to which 64 searches run at once, one per bit of a word."""
+
+
+def hop_counts(adjacency: sparse.csr_array) -> np.ndarray:
+    """Return the number of ordered node pairs at each distance of 0, 1, ..., diameter hops.
+
+    The graph must be strongly connected. Takes O(n) memory in addition to the graph and the time of
+    n breadth-first searches, 64 of which run at once where distances are short.
+    """
+    if adjacency.shape[0] == 1:
+        return np.ones(1, dtype=np.int64)
+    first = shortest_path(adjacency, directed=True, unweighted=True, indices=0)
+    search = _counts_by_bits if first.max() <= SHALLOW else _counts_by_rows
+    counts = np.zeros(1, dtype=np.int64)
+    for found in search(adjacency):
+        longer, shorter = (found, counts) if len(found) > len(counts) else (counts, found)
+        counts = longer + np.pad(shorter, (0, len(longer) - len(shorter)))
+    return counts
+
+
+def _counts_by_rows(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
+    """Yield the counts of some sources at a time, from rows of the distance matrix."""
+    n = adjacency.shape[0]
+    size = max(1, BLOCK_BYTES // (8 * n))
+    for start in range(0, n, size):
+        sources = np.arange(start, min(start + size, n))
+        distances = shortest_path(adjacency, directed=True, unweighted=True, indices=sources)
+        yield np.bincount(distances.astype(np.int64).reshape(-1))
+
+
+def _counts_by_bits(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
+    """Yield the counts of some sources at a time.
+
+    Each source has one bit at every node, which is set once the search from it reaches the node.
+    """
+    n = adjacency.shape[0]
+    receivers = sparse.csr_array(adjacency.T)
+    words = max(1, BLOCK_BYTES // (8 * adjacency.nnz))
+    for start in range(0, n, 64 * words):
+        sources = np.arange(start, min(start + 64 * words, n))
+        reached = np.zeros((n, -(-len(sources) // 64)), dtype=np.uint64)
+        bits = np.left_shift(np.uint64(1), ((sources - start) % 64).astype(np.uint64))
+        reached[sources, (sources - start) // 64] = bits
+        totals = [0, len(sources)]
+        while totals[-1] < n * len(sources):
+            sent = reached[receivers.indices]
+            reached |= np.bitwise_or.reduceat(sent, receivers.indptr[:-1], axis=0)
+            totals.append(int(np.bitwise_count(reached).sum(dtype=np.int64)))
+        yield np.diff(totals)

@@ -11,7 +11,7 @@ import scipy.sparse.linalg as sparse_linalg
 from scipy.sparse.csgraph import connected_components
 
 from topofl._linalg.nilpotent import DENOMINATOR, dense_spectrum
-from topofl._linalg.sparse import centered, is_symmetric, laplacian, start_vector
+from topofl._linalg.sparse import centered, is_symmetric, laplacian, operator_of, start_vector
 from topofl._support.check import TOLERANCE as SYMMETRIC_WITHIN
 
 DENSE_LIMIT = 1500
@@ -339,21 +339,16 @@ def circulant_spectrum(matrix: sparse.csr_array) -> np.ndarray | None:
     return np.fft.fft(row) if is_shifted.all() else None
 
 
-def second_of_all(matrix: sparse.csr_array) -> Solution:
-    """Return the second largest modulus from all eigenvalues."""
-    moduli = np.sort(np.abs(dense_eigenvalues(matrix)))
-    return Solution(clipped_modulus(moduli[-2], matrix.shape[0]), "dense", rounding_of(matrix))
-
-
-def second_of_all_or_raise(matrix: sparse.csr_array, failure: str) -> Solution:
-    """Return the second largest modulus from all eigenvalues, or raise if there are too many."""
+def second_of_all(matrix: sparse.csr_array, failure: str = "") -> Solution:
+    """Return the second largest modulus from all eigenvalues; raise if large after a `failure`."""
     n = matrix.shape[0]
-    if n <= SPECTRUM_LIMIT:
-        return second_of_all(matrix)
-    raise NoConvergence(
-        f"the second eigenvalue of {n} nodes {failure}; all are computed densely only up to "
-        f"n={SPECTRUM_LIMIT}"
-    )
+    if failure and n > SPECTRUM_LIMIT:
+        raise NoConvergence(
+            f"the second eigenvalue of {n} nodes {failure}; all are computed densely only up to "
+            f"n={SPECTRUM_LIMIT}"
+        )
+    moduli = np.sort(np.abs(dense_eigenvalues(matrix)))
+    return Solution(clipped_modulus(moduli[-2], n), "dense", rounding_of(matrix))
 
 
 def compact(matrix: sparse.csr_array) -> sparse.csr_array:
@@ -375,15 +370,14 @@ def shifted_inverse(columns: sparse.csc_array, shift: float) -> sparse_linalg.Li
         factors = sparse_linalg.splu(sparse.csc_array(shifted))
     except (RuntimeError, MemoryError):
         return None
-    return sparse_linalg.LinearOperator((n, n), matvec=factors.solve, dtype=float)
+    return operator_of(factors.solve, n)
 
 
 def nearest(columns: sparse.csc_array, shift: float, k: int) -> list[tuple[float, np.ndarray]]:
     """Return the k eigenpairs of a symmetric matrix nearest to `shift`, farthest first."""
     try:
-        values, vectors = sparse_linalg.eigsh(
-            columns, k=k, sigma=shift, v0=start_vector(columns.shape[0])
-        )
+        start = start_vector(columns.shape[0])
+        values, vectors = sparse_linalg.eigsh(columns, k=k, sigma=shift, v0=start)
     except (sparse_linalg.ArpackError, RuntimeError, MemoryError) as error:
         raise NoConvergence(f"shift-invert at {shift:g} failed: {error}") from error
     order = np.argsort(-np.abs(values - shift))
@@ -450,9 +444,8 @@ def _converged(alphas: list[float], betas: list[float]) -> np.ndarray | None:
     k = len(alphas)
     ends = []
     for i in {0, k - 1}:
-        value, vector = scipy.linalg.eigh_tridiagonal(
-            alphas, betas[:-1], select="i", select_range=(i, i)
-        )
+        one = {"select": "i", "select_range": (i, i)}
+        value, vector = scipy.linalg.eigh_tridiagonal(alphas, betas[:-1], **one)
         ends.append((abs(float(value[0])), betas[-1] * abs(float(vector[-1, 0])), vector[:, 0]))
     (modulus, error, coordinates), *others = sorted(ends, key=lambda end: -end[0])
     if error > TOLERANCE or any(other[0] + other[1] > modulus + TOLERANCE for other in others):
@@ -528,10 +521,8 @@ def algebraic_connectivity(adjacency: sparse.csr_array) -> float:
     found = lanczos(lambda x: centered(x - (packed @ x) / bound), n)
     if found is not None:
         return bound * (1 - found[0])
-    shifted = sparse_linalg.eigsh(
-        matrix.tocsc(), k=2, sigma=-1e-6, return_eigenvectors=False, v0=start_vector(n)
-    )
-    return float(np.sort(shifted)[1])
+    options = {"sigma": -1e-6, "return_eigenvectors": False, "v0": start_vector(n)}
+    return float(np.sort(sparse_linalg.eigsh(matrix.tocsc(), k=2, **options))[1])
 
 
 def without_rounding(value: float, n: int) -> float:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -102,55 +102,11 @@ class Entry:
         return mean(metric(matrix, *args) for matrix in self.matrices)
 
 
-@dataclass(frozen=True)
-class Limit:
-    """Largest number of nodes for which ``compare`` computes a column.
+Limit: TypeAlias = tuple[int, str, Callable[[Entry], bool]]
+"""Most nodes for which a column is computed, what to use for more, and which graphs are exempt."""
 
-    Parameters
-    ----------
-    nodes
-        Largest number of nodes.
-    instead
-        Function to use for larger graphs.
-    subject
-        Start of the reason shown for larger graphs, for example "distances are".
-    unless
-        Whether a graph has a closed form, so that the limit does not apply; None if none has.
-    """
-
-    nodes: int
-    instead: str
-    subject: str = ""
-    unless: Callable[[Entry], bool] | None = None
-
-    @property
-    def reason(self) -> str:
-        """Reason why larger graphs have no value."""
-        return (
-            f"{self.subject} computed here up to n={self.nodes:,}: ask for the column by name, or "
-            f"use {self.instead}"
-        ).lstrip()
-
-    def exceeded(self, entry: Entry) -> bool:
-        """Return whether a graph is too large."""
-        return entry.n > self.nodes and not (self.unless is not None and self.unless(entry))
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """A condition that a graph must satisfy for a column to apply.
-
-    Parameters
-    ----------
-    name
-        Short description of the condition.
-    unmet
-        Function of an :class:`Entry` that returns the reason why the column does not apply, or an
-        empty string.
-    """
-
-    name: str
-    unmet: Callable[[Entry], str]
+Requirement: TypeAlias = tuple[str, Callable[[Entry], str]]
+"""A condition for a column to apply, by name, and why a graph does not meet it, or ``""``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,11 +140,15 @@ class MetricColumn:
 
     def value(self, entry: Entry, *, of_any_size: bool = False) -> Any:
         """Return the value, or a :class:`NotApplicable` if a limit or requirement is not met."""
-        if self.limit is not None and not of_any_size and self.limit.exceeded(entry):
-            return NotApplicable(self.limit.reason)
+        if self.limit is not None and not of_any_size:
+            nodes, instead, is_exempt = self.limit
+            if entry.n > nodes and not is_exempt(entry):
+                return NotApplicable(
+                    f"computed here up to n={nodes:,}: ask for the column by name, or use {instead}"
+                )
         try:
-            for requirement in self.needs:
-                if reason := requirement.unmet(entry):
+            for _, unmet in self.needs:
+                if reason := unmet(entry):
                     return NotApplicable(reason)
             return self.compute(entry)
         except TopologyError as error:
@@ -203,13 +163,19 @@ def mean(values: Iterable[float]) -> int | float:
     return int(average) if average.is_integer() else average
 
 
-def _unmet_if_changing(entry: Entry) -> str:
-    return "" if entry.is_static else "of one matrix: take a round of the sequence"
+def limited(nodes: int, instead: str) -> Limit:
+    """Return the limit of what takes long for all graphs of more nodes."""
+    return nodes, instead, lambda entry: False
 
 
-def _unmet_if_directed(entry: Entry) -> str:
-    is_directed = any(graph.is_directed for graph in entry.graphs)
-    return "defined for undirected graphs" if is_directed else ""
+def iterated(instead: str, nodes: int = ITERATED_LIMIT) -> Limit:
+    """Return the limit of what needs iterations unless the weights are circulant."""
+    return nodes, instead, lambda entry: entry.shared(_is_circulant)
+
+
+def _is_circulant(entry: Entry) -> bool:
+    """Return whether all eigenvalues are those of a Fourier transform, of any number of nodes."""
+    return entry.is_static and spectral.circulant_spectrum(entry.matrices[0].weights) is not None
 
 
 def _unmet_if_disconnected(entry: Entry) -> str:
@@ -218,36 +184,35 @@ def _unmet_if_disconnected(entry: Entry) -> str:
     return "some nodes cannot reach each other" + (" in one round" if len(entry.graphs) > 1 else "")
 
 
-def _unmet_without_groups(entry: Entry) -> str:
-    return "" if all(graph.groups for graph in entry.graphs) else "the graph has no groups of nodes"
+def need(name: str, is_met: Callable[[Entry], bool], unmet: str) -> Requirement:
+    """Return the requirement that `is_met` is true, with the reason if it is not."""
+    return name, lambda entry: "" if is_met(entry) else unmet
 
 
-def _unmet_without_labels(entry: Entry) -> str:
-    return "needs label counts: pass `label_counts=`" if entry.label_counts is None else ""
-
-
-def _unmet_without_hardware(entry: Entry) -> str:
-    return "needs hardware: pass `hardware=`" if entry.hardware is None else ""
-
-
-def _is_circulant(entry: Entry) -> bool:
-    """Return whether all eigenvalues are those of a Fourier transform, of any number of nodes."""
-    return entry.is_static and spectral.circulant_spectrum(entry.matrices[0].weights) is not None
-
-
-def iterated(instead: str, nodes: int = ITERATED_LIMIT) -> Limit:
-    """Return the limit of what needs iterations unless the weights are circulant."""
-    return Limit(nodes, instead, unless=lambda entry: entry.shared(_is_circulant))
-
-
-ONE_MATRIX = Requirement("a static graph", _unmet_if_changing)
-UNDIRECTED = Requirement("undirected graphs", _unmet_if_directed)
-CONNECTED = Requirement("(strongly) connected graphs", _unmet_if_disconnected)
-NODE_GROUPS = Requirement("graphs with groups of nodes", _unmet_without_groups)
-LABELS = Requirement("label counts", _unmet_without_labels)
+ONE_MATRIX = need(
+    "a static graph", lambda entry: entry.is_static, "of one matrix: take a round of the sequence"
+)
+UNDIRECTED = need(
+    "undirected graphs",
+    lambda entry: not any(graph.is_directed for graph in entry.graphs),
+    "defined for undirected graphs",
+)
+CONNECTED: Requirement = ("(strongly) connected graphs", _unmet_if_disconnected)
+NODE_GROUPS = need(
+    "graphs with groups of nodes",
+    lambda entry: all(graph.groups for graph in entry.graphs),
+    "the graph has no groups of nodes",
+)
+LABELS = need(
+    "label counts",
+    lambda entry: entry.label_counts is not None,
+    "needs label counts: pass `label_counts=`",
+)
 """Columns with this requirement are shown only where ``compare`` is given label counts."""
 
-HARDWARE = Requirement("hardware", _unmet_without_hardware)
+HARDWARE = need(
+    "hardware", lambda entry: entry.hardware is not None, "needs hardware: pass `hardware=`"
+)
 """Columns with this requirement are shown only where ``compare`` is given hardware."""
 
 

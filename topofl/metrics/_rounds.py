@@ -9,7 +9,7 @@ import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
-from topofl._linalg.sparse import start_vector
+from topofl._linalg.sparse import operator_of, start_vector
 from topofl._linalg.spectral import classes_of
 from topofl._support.check import check_int, shown
 from topofl._support.text import node_name
@@ -52,17 +52,17 @@ def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
         if weights is None:
             warn_of_unused_weights(graphs, "weights")
         return _repeating([_apply_rule(graph, weights) for graph in graphs], x.name)
-    if isinstance(x, MixingSequence):
-        _refuse_weights(weights)
-        return x
     matrices = [x] if isinstance(x, MixingMatrix) else x
-    if not is_list_of_matrices(matrices):
+    if not isinstance(matrices, MixingSequence) and not is_list_of_matrices(matrices):
         raise TypeError(
             "`x` must be a MixingMatrix, a Topology, a sequence of either or a non-empty list of "
             f"MixingMatrix, got {type(x).__name__}; wrap a graph in as_topology(...) and weights "
             "in mixing.from_weights(...)"
         )
-    _refuse_weights(weights)
+    if weights is not None:
+        raise ValueError("`weights` must be None if `x` has weights already, as a MixingMatrix has")
+    if isinstance(matrices, MixingSequence):
+        return matrices
     return _repeating(list(matrices), matrices[0].name if len(matrices) == 1 else "matrices")
 
 
@@ -139,12 +139,9 @@ def converging(what: str) -> Iterator[None]:
 
 def largest_eigenvalue(apply: Callable[[np.ndarray], np.ndarray], n: int, what: str) -> float:
     """Return the largest eigenvalue of a symmetric operator on (n,) vectors, by iterations."""
-    operator = sparse_linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+    options = {"v0": start_vector(n), "ncv": 40, "return_eigenvectors": False}
     with converging(what):
-        top = sparse_linalg.eigsh(
-            operator, k=1, which="LA", return_eigenvectors=False, v0=start_vector(n), ncv=40
-        )
-    return float(top[0])
+        return float(sparse_linalg.eigsh(operator_of(apply, n), k=1, which="LA", **options)[0])
 
 
 def losing_node(matrices: Sequence[MixingMatrix]) -> int | None:
@@ -229,11 +226,6 @@ def n_rounds(source: MixingSequence | TopologySequence | Topology, rounds: int |
             )
         return length
     return check_int("rounds", rounds, minimum=1, maximum=length, maximum_name="the recorded")
-
-
-def _refuse_weights(weights: WeightRule | None) -> None:
-    if weights is not None:
-        raise ValueError("`weights` must be None if `x` has weights already, as a MixingMatrix has")
 
 
 def as_mixing(x: MixingMatrix | Topology, weights: WeightRule | None = None) -> MixingMatrix:

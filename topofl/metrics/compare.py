@@ -29,14 +29,7 @@ from topofl.metrics import (
     spectral,
     walks,
 )
-from topofl.metrics._columns import (
-    GROUPS,
-    HARDWARE,
-    ITERATED_LIMIT,
-    LABELS,
-    Entry,
-    MetricColumn,
-)
+from topofl.metrics._columns import GROUPS, HARDWARE, ITERATED_LIMIT, LABELS, Entry, MetricColumn
 from topofl.metrics._rounds import (
     ROUNDS,
     WeightRule,
@@ -70,18 +63,7 @@ HINT = 'These numbers decide which graph to take; about="all" shows all columns.
 """Line below a table of the columns that decide."""
 
 
-MODULES = (
-    shape,
-    spectral,
-    contraction,
-    averaging,
-    hops,
-    labels,
-    walks,
-    push_sum,
-    cost,
-    seconds,
-)
+MODULES = (shape, spectral, contraction, averaging, hops, labels, walks, push_sum, cost, seconds)
 """Modules with columns, in the order of the columns of a group."""
 
 DECISIVE = (
@@ -127,8 +109,8 @@ def columns() -> Table:
             column.name,
             column.group,
             column.meaning,
-            ", ".join(requirement.name for requirement in column.needs),
-            column.limit.nodes if column.limit else "any",
+            ", ".join(name for name, _ in column.needs),
+            column.limit[0] if column.limit else "any",
         )
         for column in all_columns()
     )
@@ -169,7 +151,13 @@ def _chosen_columns(metrics: Any, ours: Mapping[str, MetricColumn]) -> dict[str,
             raise TypeError(f"`metrics` must hold functions or their names, got {shown(metric)}")
         if isinstance(metric, str):
             name = metric
-            _check_needs(name, ours)
+            needs = next((column.needs for column in all_columns() if column.name == name), ())
+            lacking = [need for need in needs if need in _NEEDED and name not in ours]
+            if lacking:
+                raise ValueError(
+                    f"`metrics` must be columns that can be computed, but {name!r} needs "
+                    f"{lacking[0][0]}; pass `{_NEEDED[lacking[0]]}=`"
+                )
             with error_context("`metrics`:"):
                 resolved = resolve_name("metric", metric, ours)
         else:
@@ -183,17 +171,6 @@ def _chosen_columns(metrics: Any, ours: Mapping[str, MetricColumn]) -> dict[str,
             )
         found[name] = column
     return found
-
-
-def _check_needs(name: str, ours: Mapping[str, MetricColumn]) -> None:
-    """Raise ``ValueError`` for a column that is not shown for lack of an argument."""
-    needs = next((column.needs for column in all_columns() if column.name == name), ())
-    if name not in ours and needs:
-        need, argument = next((need, _NEEDED[need]) for need in needs if need in _NEEDED)
-        raise ValueError(
-            f"`metrics` must be columns that can be computed, but {name!r} needs {need.name}; pass "
-            f"`{argument}=`"
-        )
 
 
 _NEEDED = {LABELS: "label_counts", HARDWARE: "hardware"}

@@ -43,9 +43,7 @@ def mean_model(models: Models) -> Models:
     array([1., 3.])
     """
     _check_vectors("models", models)
-    if isinstance(models, torch.Tensor):
-        return models.detach().to(torch.float64).mean(0)
-    return models.astype(np.float64).mean(0)
+    return _float64_copy(models).mean(0)
 
 
 @public

@@ -16,7 +16,7 @@ from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl._support.text import node_name
-from topofl.metrics._columns import Entry, MetricColumn, Requirement
+from topofl.metrics._columns import Entry, MetricColumn, need
 from topofl.metrics._rounds import (
     Mixable,
     WeightRule,
@@ -411,11 +411,10 @@ COLUMNS = (
         "measured factor on consensus distance per round, from a random start",
         _measured_over_periods,
         needs=(
-            Requirement(
+            need(
                 "at least two rounds",
-                lambda entry: (
-                    "one round was recorded: two are needed" if entry.rounds.length == 1 else ""
-                ),
+                lambda entry: entry.rounds.length != 1,
+                "one round was recorded: two are needed",
             ),
         ),
     ),

@@ -235,10 +235,9 @@ def _statistics(
                 "`statistics`, or `model` and `batch_size`, must be given, got none: pass what "
                 "gradient_statistics(...) returns, or the model at which it is to be measured"
             )
-        if missing == ["model"]:
-            raise ValueError("`model` must be given with `batch_size`, got None")
         if missing:
-            raise ValueError("`batch_size` must be given with `model`, got None; for example 16")
+            given = "model" if missing == ["batch_size"] else "batch_size"
+            raise ValueError(f"`{missing[0]}` must be given with `{given}`, got None")
         return gradient_statistics(clients, **measured, seed=seed)
     if not isinstance(statistics, GradientStatistics):
         raise TypeError(

@@ -21,10 +21,10 @@ from topofl.metrics._columns import (
     LABELS,
     NODE_GROUPS,
     Entry,
-    Limit,
     MetricColumn,
-    Requirement,
+    limited,
     mean,
+    need,
 )
 from topofl.metrics.shape import as_static
 from topofl.topology import Topology, TopologyError
@@ -456,14 +456,14 @@ COLUMNS = (
         "structure",
         "number of communities (groups with many edges inside), by the Louvain method",
         lambda entry: mean(map(len, entry.shared(_communities))),
-        limit=Limit(CUBIC_LIMIT, "metrics.communities"),
+        limit=limited(CUBIC_LIMIT, "metrics.communities"),
     ),
     MetricColumn(
         "modularity",
         "structure",
         "share of edges inside these communities, minus the share expected from degrees alone",
         lambda entry: mean(map(modularity, entry.graphs, entry.shared(_communities))),
-        limit=Limit(CUBIC_LIMIT, "metrics.modularity"),
+        limit=limited(CUBIC_LIMIT, "metrics.modularity"),
     ),
     MetricColumn(
         "neighbor label distance",
@@ -479,16 +479,13 @@ COLUMNS = (
         lambda entry: mean(
             label_separation(groups, entry.label_counts) for groups in entry.shared(_communities)
         ),
-        limit=Limit(CUBIC_LIMIT, "metrics.label_separation"),
+        limit=limited(CUBIC_LIMIT, "metrics.label_separation"),
         needs=(
             LABELS,
-            Requirement(
+            need(
                 "communities of several nodes",
-                lambda entry: (
-                    "every community is a single node"
-                    if any(len(groups) == entry.n for groups in entry.shared(_communities))
-                    else ""
-                ),
+                lambda entry: all(len(groups) < entry.n for groups in entry.shared(_communities)),
+                "every community is a single node",
             ),
         ),
     ),

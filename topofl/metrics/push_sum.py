@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.sparse.csgraph import shortest_path
 
 from topofl._linalg import spectral
+from topofl._linalg.sparse import hop_counts
 from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import node_name
-from topofl.metrics._columns import CUBIC_LIMIT, Entry, Limit, MetricColumn
+from topofl.metrics._columns import CUBIC_LIMIT, Entry, MetricColumn, limited
 from topofl.metrics._rounds import (
     ROUNDS,
     Mixable,
@@ -26,7 +26,7 @@ from topofl.metrics._rounds import (
     lost_weight_message,
 )
 from topofl.metrics.averaging import ergodicity_coefficient
-from topofl.metrics.shape import b_connectivity, is_strong, longest_window
+from topofl.metrics.shape import b_connectivity, longest_window
 from topofl.mixing import MixingMatrix, MixingSequence, own_weights, uniform
 from topofl.topology import Topology, TopologySequence
 
@@ -237,21 +237,10 @@ def structure_constants(
         length, twice = int(b), patterns * 2
         starts = range(len(patterns) if source.period else len(patterns) - length + 1)
         windows = (twice[start : start + length] for start in starts)
-        diameter = max(_diameter(sum(rest, start=first)) for first, *rest in windows)
+        unions = (sum(rest, start=first) for first, *rest in windows)
+        diameter = max(len(hop_counts(union)) - 1 for union in unions)
     smallest = min(float(one.data.min()) for one in weights)
     return b, diameter, 1 / smallest, _reach(patterns, source.period)
-
-
-def _diameter(pattern: sparse.csr_array) -> int:
-    """Return the diameter of a strongly connected graph, whose rows are receivers."""
-    n = pattern.shape[0]
-    step = sparse.csr_array(pattern + sparse.eye_array(n, dtype=np.float32))
-    reached = np.eye(n, dtype=np.float32)
-    hops = 0
-    while not reached.all():
-        reached = (step @ reached > 0).astype(np.float32)
-        hops += 1
-    return hops
 
 
 def _reach(patterns: list[sparse.csr_array], period: int | None) -> int | float:
@@ -282,19 +271,17 @@ def _becomes_full(patterns: list[sparse.csr_array]) -> bool:
     """Return whether the product over a period is primitive, so that some power is positive.
 
     (Then the products that start at other rounds are primitive too, since no pattern has an empty
-    row or column.) A matrix is primitive if its graph is strongly connected and the greatest common
-    divisor of its cycle lengths is 1, which is that of ``distance(u) + 1 - distance(v)`` over all
-    edges u -> v.
+    row or column.) A primitive matrix of order n has a positive power below n^2, by Wielandt, and
+    all its later powers are positive.
     """
     product = patterns[0].toarray()
     for pattern in patterns[1:]:
         product = (pattern @ product > 0).astype(np.float32)
-    edges = sparse.csr_array(product)
-    if not is_strong(edges):
-        return False
-    distance = shortest_path(edges, unweighted=True, indices=0).astype(np.int64)
-    i, j = edges.nonzero()
-    return int(np.gcd.reduce(np.abs(distance[i] + 1 - distance[j]))) == 1
+    for _ in range(2 * len(product).bit_length()):
+        if product.all():
+            break
+        product = (product @ product > 0).astype(np.float32)
+    return bool(product.all())
 
 
 @dataclass(frozen=True)
@@ -515,7 +502,7 @@ def _reason_for_lost_weight(
     return NotApplicable(lost_weight_message(name, source.name))
 
 
-def _constant_column(name: str, meaning: str, path: str) -> MetricColumn:
+def _constant_column(name: str, path: str, meaning: str) -> MetricColumn:
     """Return the column of a constant, or of a field of one; all share one computation."""
 
     def compute(entry: Entry) -> Any:
@@ -524,7 +511,7 @@ def _constant_column(name: str, meaning: str, path: str) -> MetricColumn:
             value = value if isinstance(value, NotApplicable) else getattr(value, field)
         return value
 
-    limit = Limit(CUBIC_LIMIT, "metrics.push_sum_constants")
+    limit = limited(CUBIC_LIMIT, "metrics.push_sum_constants")
     return MetricColumn(name, "push-sum", meaning, compute, limit=limit)
 
 
@@ -532,33 +519,34 @@ def _constants(entry: Entry) -> PushSumConstants:
     return push_sum_constants(entry.push_sum_source, rounds=entry.horizon)
 
 
-COLUMNS = (
-    _constant_column("Delta", "largest diameter of the union of B consecutive rounds", "diameter"),
-    _constant_column("D_max", "1 / the smallest positive weight", "max_degree"),
-    _constant_column(
-        "reach",
-        "rounds after which every node holds a share of every other node's push-sum weight",
-        "reach",
-    ),
-    _constant_column(
-        "log10(1 - q), SGP", "push-sum contracts by q per round, bound of SGP", "sgp.log10_gap"
-    ),
-    _constant_column("log10(C), SGP", "constant C of the bound C q^t of SGP", "sgp.log10_c"),
-    _constant_column(
-        "log10(1 - q), DFedPGP",
-        "push-sum contracts by q per round, bound of DFedPGP",
-        "dfedpgp.log10_gap",
-    ),
-    _constant_column(
-        "log10(1 - q), proven",
-        "push-sum contracts by q per round, bound proven for these rounds",
-        "proven.log10_gap",
-    ),
-    _constant_column(
-        "q measured", "measured factor by which push-sum contracts per round", "q_hat"
-    ),
-    _constant_column(
-        "C measured", "smallest C for which C q^t, with q measured, bounds the measurement", "c_hat"
-    ),
-    _constant_column("delta", "smallest push-sum weight of any node in any round", "delta"),
+COLUMNS = tuple(
+    _constant_column(*constant)
+    for constant in (
+        ("Delta", "diameter", "largest diameter of the union of B consecutive rounds"),
+        ("D_max", "max_degree", "1 / the smallest positive weight"),
+        (
+            "reach",
+            "reach",
+            "rounds after which every node holds a share of every other node's push-sum weight",
+        ),
+        ("log10(1 - q), SGP", "sgp.log10_gap", "push-sum contracts by q per round, bound of SGP"),
+        ("log10(C), SGP", "sgp.log10_c", "constant C of the bound C q^t of SGP"),
+        (
+            "log10(1 - q), DFedPGP",
+            "dfedpgp.log10_gap",
+            "push-sum contracts by q per round, bound of DFedPGP",
+        ),
+        (
+            "log10(1 - q), proven",
+            "proven.log10_gap",
+            "push-sum contracts by q per round, bound proven for these rounds",
+        ),
+        ("q measured", "q_hat", "measured factor by which push-sum contracts per round"),
+        (
+            "C measured",
+            "c_hat",
+            "smallest C for which C q^t, with q measured, bounds the measurement",
+        ),
+        ("delta", "delta", "smallest push-sum weight of any node in any round"),
+    )
 )

@@ -38,81 +38,58 @@ Timing: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Seconds of rounds; means of computation, latency and transfer; of messages and bytes, (3,)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Rounds:
-    """The rounds to time.
+OfRound: TypeAlias = Callable[[int], tuple[list[Stage], np.ndarray]]
+"""Function of a round that returns its stages and the local steps of each node, (n,)."""
 
-    Parameters
-    ----------
-    stages
-        ``stages(t)``: the stages of round t.
-    steps
-        ``steps(t)``: (n,) local steps of each node in round t.
-    n
-        Number of nodes.
-    period, length
-        Number of rounds after which they repeat, or that there are; None: no period, or no end.
-    """
+Source: TypeAlias = tuple[OfRound, int | None, int | None]
+"""Rounds, the number after which they repeat, and their number; None: no period, or no end."""
 
-    stages: Callable[[int], list[Stage]]
-    steps: Callable[[int], np.ndarray]
-    n: int
-    period: int | None = None
-    length: int | None = None
 
-    @classmethod
-    def of_graph(
-        cls,
-        graph: Any,
-        hardware: Hardware,
-        *,
-        nbytes: float,
-        steps: float,
-        exchanges: int,
-        server: bool,
-    ) -> "Rounds":
-        """Return the rounds of a graph, a matrix, or a sequence of either."""
-        hardware.check(graph.n)
-        is_matrix = isinstance(graph, MixingMatrix)
-        period = 1 if is_matrix or server else graph.period
+def _rounds_of_graph(
+    graph: Any, hardware: Hardware, nbytes: float, steps: float, exchanges: int, server: bool
+) -> Source:
+    """Return the rounds of a graph, a matrix, or a sequence of either."""
+    hardware.check(graph.n)
+    is_matrix = isinstance(graph, MixingMatrix)
+    period = 1 if is_matrix or server else graph.period
+    per_node = np.full(graph.n, steps)
 
-        def stages(t: int) -> list[Stage]:
+    def of_round(t: int) -> tuple[list[Stage], np.ndarray]:
+        if server:
+            nodes = np.arange(graph.n)
+            return server_stages(graph.n, nodes, hardware, nbytes, exchanges), per_node
+        one = graph if is_matrix else graph.at(t)
+        is_weighted = isinstance(one, MixingMatrix)
+        receivers = one.weights if is_weighted else sparse.csr_array(one.adjacency.T)
+        return stages_of(receivers, hardware, nbytes, exchanges), per_node
+
+    one_period = cache(of_round)
+    length = None if is_matrix else getattr(graph, "length", None)
+    return (lambda t: one_period(t % period)) if period else of_round, period, length
+
+
+def _rounds_of_history(history: Any, hardware: Hardware) -> Source:
+    """Return the rounds that a History has recorded."""
+    _check_synchronous(history)
+    n = history.node_loss.shape[1]
+    hardware.check(n)
+    counted = ("messages", "bytes", "busiest_messages")
+    known: dict[tuple[Any, ...], list[Stage]] = {}
+
+    def of_round(t: int) -> tuple[list[Stage], np.ndarray]:
+        index = int(history.matrix_of_round[t]) if len(history.matrix_of_round) else 0
+        key = (index, *(history.rounds[name][t] for name in counted))
+        if key not in known:
+            known.clear()  # graphs that change are not all kept
+            receivers, server, exchanges, nbytes = _recorded_messages(history, t)
             if server:
-                return server_stages(graph.n, np.arange(graph.n), hardware, nbytes, exchanges)
-            one = graph if is_matrix else graph.at(t)
-            is_weighted = isinstance(one, MixingMatrix)
-            receivers = one.weights if is_weighted else sparse.csr_array(one.adjacency.T)
-            return stages_of(receivers, hardware, nbytes, exchanges)
+                nodes = np.unique(receivers.indices)
+                known[key] = server_stages(n, nodes, hardware, nbytes, exchanges)
+            else:
+                known[key] = stages_of(receivers, hardware, nbytes, exchanges)
+        return known[key], _recorded_steps(history, t)
 
-        one_period = cache(stages)
-        length = None if is_matrix else getattr(graph, "length", None)
-        per_node = np.full(graph.n, steps)
-        of_round = (lambda t: one_period(t % period)) if period else stages
-        return cls(of_round, lambda t: per_node, graph.n, period, length)
-
-    @classmethod
-    def of_history(cls, history: Any, hardware: Hardware) -> "Rounds":
-        """Return the rounds that a History has recorded."""
-        _check_synchronous(history)
-        n = history.node_loss.shape[1]
-        hardware.check(n)
-        counted = ("messages", "bytes", "busiest_messages")
-        known: dict[tuple[Any, ...], list[Stage]] = {}
-
-        def stages(t: int) -> list[Stage]:
-            index = int(history.matrix_of_round[t]) if len(history.matrix_of_round) else 0
-            key = (index, *(history.rounds[name][t] for name in counted))
-            if key not in known:
-                known.clear()  # graphs that change are not all kept
-                receivers, server, exchanges, nbytes = _recorded_messages(history, t)
-                if server:
-                    nodes = np.unique(receivers.indices)
-                    known[key] = server_stages(n, nodes, hardware, nbytes, exchanges)
-                else:
-                    known[key] = stages_of(receivers, hardware, nbytes, exchanges)
-            return known[key]
-
-        return cls(stages, lambda t: _recorded_steps(history, t), n, None, history.n_rounds)
+    return of_round, None, history.n_rounds
 
 
 def _recorded_messages(history: Any, t: int) -> tuple[sparse.csr_array, bool, int, float]:
@@ -177,34 +154,33 @@ def _recorded_steps(history: Any, t: int) -> np.ndarray:
     return trained * (float(history.rounds["steps"][t]) / trained.sum())
 
 
-def timing_of(
-    source: Rounds, hardware: Hardware, waiting: str, rounds: int | None, seed: int | None
+def _timing_of(
+    source: Source, hardware: Hardware, waiting: str, rounds: int | None, seed: int | None
 ) -> Timing:
     """Return the seconds of rounds by the most exact way there is."""
-    barrier = waiting == "all"
-    if source.period and not hardware.is_random:
-        _refuse_rounds(rounds, "its rounds repeat and take fixed times")
-        return _periodic(source, hardware, barrier)
-    times = hardware.compute
+    of_round, period, length = source
+    barrier, times = waiting == "all", hardware.compute
     is_closed = hardware.placement is None and isinstance(times, Times) and has_closed_form(times)
-    if source.period and barrier and is_closed:
-        _refuse_rounds(rounds, "the expected time has a formula")
-        return _expected(source, hardware)
+    if period and (not hardware.is_random or (barrier and is_closed)):
+        if rounds is not None:
+            reason = "its rounds repeat and take fixed times"
+            reason = "the expected time has a formula" if hardware.is_random else reason
+            raise ValueError(f"`rounds` must be left out, since {reason}, got {rounds}")
+        stages = [of_round(t)[0] for t in range(period)]
+        compute = _compute(hardware, *of_round(0), None)
+        if isinstance(times, Times) and hardware.is_random:
+            return _expected(stages, compute, times)
+        return _periodic(stages, compute, barrier)
     rng = None
     if hardware.is_random:
         if seed is None:
             raise ValueError("`seed` must be given if times are drawn at random, got None")
         rng = np.random.default_rng(check_int("seed", seed, minimum=0))
     if rounds is None:  # all, if there is an end
-        rounds = ROUNDS if source.length is None else source.length
+        rounds = ROUNDS if length is None else length
     else:
-        check_int("rounds", rounds, minimum=1, maximum=source.length, maximum_name="the length")
-    return _simulated(source, hardware, barrier, rounds, rng)
-
-
-def _refuse_rounds(rounds: int | None, reason: str) -> None:
-    if rounds is not None:
-        raise ValueError(f"`rounds` must be left out, since {reason}, got {rounds}")
+        check_int("rounds", rounds, minimum=1, maximum=length, maximum_name="the length")
+    return _simulated(of_round, hardware, barrier, rounds, rng)
 
 
 def _compute(
@@ -216,7 +192,7 @@ def _compute(
     if rng is not None:
         nodes = nodes * drawn_factors("compute", times, rng, len(nodes), of_steps=True)
     machines = machine_seconds(hardware, nodes)
-    server = len(stages[0].arcs.starts) - len(machines)  # a server trains for no time
+    server = int(stages[0].heads[-1]) + 1 - len(machines)  # a server trains for no time
     return np.pad(machines, (0, server))
 
 
@@ -226,11 +202,8 @@ def _sent(rounds: list[list[Stage]]) -> np.ndarray:
     return totals.mean(axis=0)
 
 
-def _periodic(source: Rounds, hardware: Hardware, barrier: bool) -> Timing:
+def _periodic(rounds: list[list[Stage]], compute: np.ndarray, barrier: bool) -> Timing:
     """Return exact times of one period."""
-    assert source.period is not None
-    rounds = [source.stages(t) for t in range(source.period)]
-    compute = _compute(hardware, rounds[0], source.steps(0), None)
     if barrier:
         parts = np.array([_alone(stages, compute) for stages in rounds])
         return parts.sum(axis=1), parts.mean(axis=0), _sent(rounds)
@@ -238,7 +211,7 @@ def _periodic(source: Rounds, hardware: Hardware, barrier: bool) -> Timing:
         found = cycle_time([stage for stages in rounds for stage in stages], compute)
     except NoConvergence as error:
         raise TopologyError(f"the cycle time was not found: {error}; use waiting='all'") from error
-    parts = np.array(found) / source.period
+    parts = np.array(found) / len(rounds)
     return np.array([parts.sum()]), parts, _sent(rounds)
 
 
@@ -250,17 +223,13 @@ def _alone(stages: list[Stage], compute: np.ndarray) -> tuple[float, float, floa
     return parts_of(clocks)
 
 
-def _expected(source: Rounds, hardware: Hardware) -> Timing:
+def _expected(rounds: list[list[Stage]], compute: np.ndarray, times: Times) -> Timing:
     """Return expected times of one period, in which all machines begin each round together."""
-    assert source.period is not None
-    assert isinstance(hardware.compute, Times)
-    rounds = [source.stages(t) for t in range(source.period)]
-    compute = _compute(hardware, rounds[0], source.steps(0), None)
     parts = []
     for first, *later in rounds:
         by_sender = _slowest_messages(first)
         delay = by_sender.sum(axis=0)
-        total, shares = expected_slowest(hardware.compute, compute, delay)
+        total, shares = expected_slowest(times, compute, delay)
         latency, transfer = by_sender @ shares
         rest = _alone(later, compute) if later else (0.0, 0.0, 0.0)
         parts.append((total - latency - transfer, latency + rest[1], transfer + rest[2]))
@@ -271,20 +240,23 @@ def _expected(source: Rounds, hardware: Hardware) -> Timing:
 def _slowest_messages(stage: Stage) -> np.ndarray:
     """Return latency and transfer, (2, U), of the slowest message that each machine sends."""
     seconds = stage.latency + stage.transfer
-    order = np.lexsort((seconds, stage.arcs.tails))
-    tails = stage.arcs.tails[order]
-    last = order[np.append(tails[1:] != tails[:-1], True)]  # every machine has an arc to itself
+    order = np.lexsort((seconds, stage.tails))
+    last = order[np.diff(stage.tails[order], append=-1) != 0]  # every machine has an arc to itself
     return np.stack([stage.latency[last], stage.transfer[last]])
 
 
 def _simulated(
-    source: Rounds, hardware: Hardware, barrier: bool, count: int, rng: np.random.Generator | None
+    of_round: OfRound,
+    hardware: Hardware,
+    barrier: bool,
+    count: int,
+    rng: np.random.Generator | None,
 ) -> Timing:
     """Return the times of `count` simulated rounds."""
     clocks, ends, sent = np.zeros((3, 1)), [0.0], np.zeros(3)
     for t in range(count):
-        stages = source.stages(t)
-        compute = _compute(hardware, stages, source.steps(t), rng)
+        stages, steps = of_round(t)
+        compute = _compute(hardware, stages, steps, rng)
         if t == 0:
             clocks = np.zeros((3, len(compute)))
         for stage in stages:
@@ -491,7 +463,7 @@ def round_time(
     options = {"model": model, "n_parameters": n_parameters, "steps": steps, "exchanges": exchanges}
     if isinstance(getattr(x, "node_loss", None), np.ndarray):  # a History
         _refuse_recorded(options | {"rounds": rounds, "server": server or None})
-        source, about = Rounds.of_history(x, machines), x.meta
+        source, about = _rounds_of_history(x, machines), x.meta
         name = f"{about.get('algorithm', 'run')} over {about.get('topology', 'graphs')}"
     else:
         is_mixing = isinstance(x, MixingMatrix | MixingSequence)
@@ -502,19 +474,12 @@ def round_time(
                 "`model` or `n_parameters` must be given, one of the two, got none; it says how "
                 "many bytes a message has"
             )
-        source = Rounds.of_graph(
-            graph,
-            machines,
-            nbytes=4.0 * size,
-            steps=check_nonnegative("steps", 1.0 if steps is None else steps),
-            exchanges=check_int(
-                "exchanges", 1 if exchanges is None else exchanges, minimum=1, maximum=1000
-            ),
-            server=server,
-        )
+        steps = check_nonnegative("steps", 1.0 if steps is None else steps)
+        exchanges = 1 if exchanges is None else exchanges
+        exchanges = check_int("exchanges", exchanges, minimum=1, maximum=1000)
+        source = _rounds_of_graph(graph, machines, 4.0 * size, steps, exchanges, server)
         name = graph.name
-    count = None if rounds is None else check_int("rounds", rounds, minimum=1)
-    per_round, parts, sent = timing_of(source, machines, waiting, count, seed)
+    per_round, parts, sent = _timing_of(source, machines, waiting, rounds, seed)
     return RoundTime(name, machines, waiting, *parts.tolist(), *sent.tolist(), per_round=per_round)
 
 

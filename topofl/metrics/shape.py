@@ -6,14 +6,22 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.sparse.csgraph import connected_components, maximum_flow
+from scipy.sparse.csgraph import maximum_flow
 
+from topofl._linalg.sparse import is_strong
 from topofl._support.check import check_choice, check_switch
 from topofl._support.public import public
-from topofl.metrics._columns import CONNECTED, CUBIC_LIMIT, UNDIRECTED, Limit, MetricColumn
+from topofl.metrics._columns import CONNECTED, CUBIC_LIMIT, UNDIRECTED, MetricColumn, limited
 from topofl.metrics._rounds import n_rounds, recorded_matrices
-from topofl.mixing import MixingMatrix, MixingSequence, need_topology
-from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
+from topofl.mixing import MixingMatrix, MixingSequence
+from topofl.topology import (
+    Topology,
+    TopologyError,
+    TopologySequence,
+    graph_of,
+    need_topology,
+    static_graph,
+)
 
 __all__ = [
     "b_connectivity",
@@ -61,7 +69,7 @@ def sparsity(topology: Topology, *, count_self: bool = False) -> float:
     >>> sparsity(ring(5)), sparsity(ring(5), count_self=True)
     (0.5, 0.4)
     """
-    need_topology(topology)
+    need_topology("topology", topology)
     if check_switch("count_self", count_self, auto=False):
         return 1 - (topology.adjacency.nnz + topology.n) / topology.n**2
     return 1 - topology.adjacency.nnz / max(1, topology.n * (topology.n - 1))
@@ -107,7 +115,7 @@ def reciprocity(topology: Topology, *, over: str = "edges") -> float:
     >>> print(f"{reciprocity(graph):.3f} {reciprocity(graph, over='pairs'):.3f}")
     0.667 0.667
     """
-    need_topology(topology)
+    need_topology("topology", topology)
     edges = topology.adjacency != 0
     mutual = int(edges.multiply(edges.T).sum())
     if check_choice("over", over, ["edges", "pairs"]) == "edges":
@@ -287,13 +295,7 @@ def node_connectivity(graph: Any) -> int:
 
 def as_static(graph: Any) -> Topology:
     """Return a graph, or the support of a MixingMatrix, as a Topology; raise for sequences."""
-    topology = graph.support() if isinstance(graph, MixingMatrix) else graph_of("graph", graph)
-    if not isinstance(topology, Topology):
-        raise TypeError(
-            f"`graph` must be one graph, got the sequence {topology.name}; take one round: "
-            "graph.at(t)"
-        )
-    return topology
+    return graph.support() if isinstance(graph, MixingMatrix) else static_graph("graph", graph)
 
 
 def _pattern(topology: Topology) -> sparse.csr_array:
@@ -454,7 +456,7 @@ def longest_window(lengths: np.ndarray, *, periodic: bool) -> int | float:
     Windows that extend beyond the last round are ignored unless `periodic`.
     """
     if periodic:
-        return _int_or_inf(lengths.max())
+        return int(lengths.max()) if np.isfinite(lengths.max()) else math.inf
     longest = np.maximum.accumulate(lengths)  # over starts 0..l
     # Windows of length 1 can start at every round, of length 2 at all but one, ...
     fits = np.flatnonzero(longest[::-1] <= np.arange(1, len(lengths) + 1))
@@ -497,14 +499,6 @@ def _shortest_windows(
             break
         lengths[start] = stop - start
     return lengths
-
-
-def _int_or_inf(length: float) -> int | float:
-    return int(length) if math.isfinite(length) else math.inf
-
-
-def is_strong(union: sparse.csr_array) -> bool:
-    return connected_components(union, directed=True, connection="strong")[0] == 1
 
 
 COLUMNS = (
@@ -552,7 +546,7 @@ COLUMNS = (
         "paths",
         "hops between the two nodes that are farthest apart",
         lambda entry: entry.mean_over_graphs(lambda graph: graph.diameter),
-        limit=Limit(DISTANCE_LIMIT, "Topology.diameter", "distances are"),
+        limit=limited(DISTANCE_LIMIT, "Topology.diameter"),
         needs=(CONNECTED,),
     ),
     MetricColumn(
@@ -560,7 +554,7 @@ COLUMNS = (
         "paths",
         "mean hops between two nodes",
         lambda entry: entry.mean_over_graphs(lambda graph: graph.mean_distance),
-        limit=Limit(DISTANCE_LIMIT, "Topology.mean_distance", "distances are"),
+        limit=limited(DISTANCE_LIMIT, "Topology.mean_distance"),
         needs=(CONNECTED,),
     ),
     MetricColumn(
@@ -568,14 +562,14 @@ COLUMNS = (
         "paths",
         "fewest edges whose loss disconnects the graph",
         lambda entry: entry.mean_over_graphs(edge_connectivity),
-        limit=Limit(CUBIC_LIMIT, "metrics.edge_connectivity"),
+        limit=limited(CUBIC_LIMIT, "metrics.edge_connectivity"),
     ),
     MetricColumn(
         "node connectivity",
         "paths",
         "fewest nodes whose loss disconnects the graph",
         lambda entry: entry.mean_over_graphs(node_connectivity),
-        limit=Limit(CUBIC_LIMIT, "metrics.node_connectivity"),
+        limit=limited(CUBIC_LIMIT, "metrics.node_connectivity"),
     ),
     MetricColumn(
         "algebraic connectivity",

@@ -16,42 +16,26 @@ MOST_ITERATIONS = 1000
 """Policy iterations before giving up; a few dozen suffice in practice."""
 
 
-class Arcs(NamedTuple):
-    """Arcs of a directed graph, sorted by their heads, with at least one into each node.
+def heaviest(heads: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the position of the heaviest arc into each node, the first one of equals.
 
-    Attributes
-    ----------
-    tails
-        (E,) the node that each arc comes from.
-    starts
-        (n,) position of the first arc into each node.
+    Arcs are sorted by their heads, and at least one leads to each node.
     """
-
-    tails: np.ndarray
-    starts: np.ndarray
-
-    @property
-    def heads(self) -> np.ndarray:
-        """(E,) the node that each arc leads to."""
-        counts = np.diff(np.append(self.starts, len(self.tails)))
-        return np.repeat(np.arange(len(self.starts)), counts)
-
-
-def heaviest(arcs: Arcs, heads: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the position of the heaviest arc into each node, the first one of equals."""
-    best = np.maximum.reduceat(weights, arcs.starts)
+    best = np.maximum.reduceat(weights, np.flatnonzero(np.diff(heads, prepend=-1)))
     hits = np.flatnonzero(weights == best[heads])
-    into = heads[hits]
-    return hits[np.concatenate([[True], into[1:] != into[:-1]])]
+    return hits[np.diff(heads[hits], prepend=-1) > 0]
 
 
-def maximum_cycle_mean(arcs: Arcs, weights: np.ndarray) -> tuple[float, np.ndarray]:
+def maximum_cycle_mean(
+    tails: np.ndarray, heads: np.ndarray, weights: np.ndarray
+) -> tuple[float, np.ndarray]:
     """Return the maximum mean weight over the cycles of a graph, by Howard's policy iteration.
 
     Parameters
     ----------
-    arcs
-        The arcs; there need not be a path between any two nodes.
+    tails, heads
+        (E,) the nodes that each arc comes from and leads to, sorted by heads, with at least one arc
+        into each node; there need not be a path between any two nodes.
     weights
         (E,) weights.
 
@@ -72,25 +56,25 @@ def maximum_cycle_mean(arcs: Arcs, weights: np.ndarray) -> tuple[float, np.ndarr
 
     Examples
     --------
-    >>> two = Arcs(tails=np.array([0, 1, 0]), starts=np.array([0, 2]))  # 0 -> 0, 1 -> 0, 0 -> 1
-    >>> maximum_cycle_mean(two, np.array([1.0, 3.0, 2.0]))
+    >>> tails, heads = np.array([[0, 1, 0], [0, 0, 1]])
+    >>> maximum_cycle_mean(tails, heads, np.array([1.0, 3.0, 2.0]))
     (2.5, array([1, 2]))
     """
-    inside, arcs, component = _within_components(arcs)
-    heads, weights = arcs.heads, weights[inside]
-    eps = float(np.abs(weights).max()) * max(1e-12, 1e-15 * len(arcs.starts))
-    policy = heaviest(arcs, heads, weights)
+    inside, tails, heads, component = _within_components(tails, heads)
+    weights = weights[inside]
+    eps = float(np.abs(weights).max()) * max(1e-12, 1e-15 * len(component))
+    policy = heaviest(heads, weights)
     for _ in range(MOST_ITERATIONS):
-        rate, value, cycle = _evaluated(arcs.tails[policy], weights[policy])
+        rate, value, cycle = _evaluated(tails[policy], weights[policy])
         best = np.lexsort((-rate, component))
         best = best[np.diff(component[best], prepend=-1) > 0]  # the first node of each component
         slower = rate < rate[best][component] - eps
         if slower.any():
-            found = _trees(arcs, heads, best, slower)
+            found = _trees(tails, heads, best, slower)
             policy[heads[found]] = found
             continue
-        gains = weights - rate[heads] + value[arcs.tails]
-        improved = heaviest(arcs, heads, gains)
+        gains = weights - rate[heads] + value[tails]
+        improved = heaviest(heads, gains)
         better = gains[improved] > gains[policy] + eps
         if not better.any():
             top = int(np.argmax(np.where(cycle >= 0, rate, -np.inf)))
@@ -100,7 +84,9 @@ def maximum_cycle_mean(arcs: Arcs, weights: np.ndarray) -> tuple[float, np.ndarr
     raise NoConvergence(f"the policy still changes after {MOST_ITERATIONS:,} iterations")
 
 
-def _within_components(arcs: Arcs) -> tuple[np.ndarray, Arcs, np.ndarray]:
+def _within_components(
+    tails: np.ndarray, heads: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the arcs within strongly connected components, which all cycles consist of.
 
     Values of nodes with different rates cannot be compared. Within a strongly connected component
@@ -109,27 +95,28 @@ def _within_components(arcs: Arcs) -> tuple[np.ndarray, Arcs, np.ndarray]:
     Returns
     -------
     tuple
-        Positions of these arcs; the arcs between the nodes on cycles, numbered anew; and the
-        component of each of these nodes.
+        Positions of these arcs; their tails and heads, numbered anew; and the component of each
+        node on a cycle.
     """
-    heads, n = arcs.heads, len(arcs.starts)
-    graph = sparse.csr_array((np.ones(len(heads), np.int8), (arcs.tails, heads)), shape=(n, n))
+    n = int(heads[-1]) + 1
+    graph = sparse.csr_array((np.ones(len(heads), np.int8), (tails, heads)), shape=(n, n))
     labels = connected_components(graph, directed=True, connection="strong")[1]
-    inside = np.flatnonzero(labels[arcs.tails] == labels[heads])
-    nodes, starts = np.unique(heads[inside], return_index=True)
-    tails = np.searchsorted(nodes, arcs.tails[inside])
+    inside = np.flatnonzero(labels[tails] == labels[heads])
+    nodes, heads = np.unique(heads[inside], return_inverse=True)
     component = np.unique(labels[nodes], return_inverse=True)[1]
-    return inside, Arcs(tails, starts), component
+    return inside, np.searchsorted(nodes, tails[inside]), heads, component
 
 
-def _trees(arcs: Arcs, heads: np.ndarray, roots: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _trees(
+    tails: np.ndarray, heads: np.ndarray, roots: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
     """Return the arcs of breadth-first trees from `roots` into the `wanted` nodes."""
-    n = len(arcs.starts)
-    tails = np.concatenate([arcs.tails, np.full(len(roots), n)])  # node n comes before all roots
+    n = len(wanted)
+    sources = np.concatenate([tails, np.full(len(roots), n)])  # node n comes before all roots
     to = np.concatenate([heads, roots])
-    graph = sparse.csr_array((np.ones(len(to), np.int8), (tails, to)), shape=(n + 1, n + 1))
+    graph = sparse.csr_array((np.ones(len(to), np.int8), (sources, to)), shape=(n + 1, n + 1))
     before = breadth_first_order(graph, n, directed=True, return_predecessors=True)[1]
-    hits = np.flatnonzero(wanted[heads] & (arcs.tails == before[heads]))
+    hits = np.flatnonzero(wanted[heads] & (tails == before[heads]))
     return hits[np.diff(heads[hits], prepend=-1) > 0]  # parallel arcs count once
 
 
@@ -173,8 +160,9 @@ class Stage(NamedTuple):
 
     Attributes
     ----------
-    arcs
-        Which machine waits for which: each for itself and for those it receives from.
+    tails, heads
+        (E,) arcs from machines to those that wait for them, sorted by heads: each waits for itself
+        and for those it receives from.
     latency, transfer
         (E,) seconds of the messages along the arcs; 0 from a machine to itself.
     trains
@@ -183,7 +171,8 @@ class Stage(NamedTuple):
         Messages and bytes between nodes, and bytes between machines.
     """
 
-    arcs: Arcs
+    tails: np.ndarray
+    heads: np.ndarray
     latency: np.ndarray
     transfer: np.ndarray
     trains: bool
@@ -320,8 +309,8 @@ def _stage(
     size = counts.shape[0]
     waits = (counts + sparse.eye_array(size, format="csr")).tocsr()  # the diagonal is empty
     waits.sort_indices()
-    arcs = Arcs(waits.indices.astype(np.int64), waits.indptr[:-1].astype(np.int64))
-    tails, heads = arcs.tails, arcs.heads
+    tails = waits.indices.astype(np.int64)
+    heads = np.repeat(np.arange(size), np.diff(waits.indptr))
     own = tails == heads
     sends = np.where(own, 0.0, waits.data)
     paths = hardware.path_bandwidth
@@ -335,9 +324,8 @@ def _stage(
     transfer = np.maximum(np.maximum(sending[tails], receiving[heads]), alone)
     latency = hardware.latency
     seconds = latency[tails, heads] if np.ndim(latency) else latency
-    return Stage(
-        arcs, np.where(own, 0.0, seconds), np.where(own, 0.0, transfer), trains=True, sent=sent
-    )
+    seconds, transfer = np.where(own, 0.0, [np.broadcast_to(seconds, own.shape), transfer])
+    return Stage(tails, heads, seconds, transfer, trains=True, sent=sent)
 
 
 def advance(clocks: np.ndarray, stage: Stage, compute: np.ndarray, *, barrier: bool) -> np.ndarray:
@@ -358,11 +346,10 @@ def advance(clocks: np.ndarray, stage: Stage, compute: np.ndarray, *, barrier: b
     barrier
         Whether all machines then wait for the slowest.
     """
-    arcs = stage.arcs
     ready = clocks[0] + compute if stage.trains else clocks[0]
-    arrivals = ready[arcs.tails] + (stage.latency + stage.transfer)
-    chosen = heaviest(arcs, arcs.heads, arrivals)
-    done = clocks[:, arcs.tails[chosen]]
+    arrivals = ready[stage.tails] + (stage.latency + stage.transfer)
+    chosen = heaviest(stage.heads, arrivals)
+    done = clocks[:, stage.tails[chosen]]
     done[0] = arrivals[chosen]
     done[1:] += stage.latency[chosen], stage.transfer[chosen]
     return np.repeat(done[:, [done[0].argmax()]], len(compute), axis=1) if barrier else done
@@ -380,28 +367,19 @@ def cycle_time(stages: Sequence[Stage], compute: np.ndarray) -> tuple[float, flo
     In the long run the clocks of :func:`advance` without barriers grow by the maximum cycle mean of
     the graph whose nodes are the machines in each stage.
     """
-    arcs, weights, latency, transfer = _unrolled(stages, compute)
-    _, critical = maximum_cycle_mean(arcs, weights)
-    n = len(stages)
+    # In the graph of all stages, machine u before stage s is node s U + u. Arcs into a stage are
+    # those of the stage before it.
+    n, machines = len(stages), len(compute)
+    before = [stages[s - 1] for s in range(n)]
+    tails = np.concatenate([one.tails + (s - 1) % n * machines for s, one in enumerate(before)])
+    heads = np.concatenate([one.heads + s * machines for s, one in enumerate(before)])
+    latency = np.concatenate([one.latency for one in before])
+    transfer = np.concatenate([one.transfer for one in before])
+    trains = np.concatenate([np.full(len(one.tails), one.trains) for one in before])
+    weights = latency + transfer + np.where(trains, compute[tails % machines], 0.0)
+    _, critical = maximum_cycle_mean(tails, heads, weights)
     total, waited, moved = (float(x[critical].mean()) * n for x in (weights, latency, transfer))
     return total - waited - moved, waited, moved
-
-
-def _unrolled(
-    stages: Sequence[Stage], compute: np.ndarray
-) -> tuple[Arcs, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the graph of all stages: machine u before stage s is node ``s U + u``."""
-    n, machines = len(stages), len(compute)
-    order = [(s - 1) % n for s in range(n)]  # the arcs into stage s are those of the stage before
-    tails = np.concatenate([stages[s].arcs.tails + s * machines for s in order])
-    counts = [len(stages[s].arcs.tails) for s in order]
-    shifts = np.cumsum([0, *counts[:-1]])
-    starts = np.concatenate([stages[s].arcs.starts + shifts[k] for k, s in enumerate(order)])
-    latency = np.concatenate([stages[s].latency for s in order])
-    transfer = np.concatenate([stages[s].transfer for s in order])
-    trains = np.repeat([stages[s].trains for s in order], counts)
-    weights = latency + transfer + np.where(trains, compute[tails % machines], 0.0)
-    return Arcs(tails, starts), weights, latency, transfer
 
 
 LEAST = -700.0
@@ -444,9 +422,8 @@ def expected_slowest(
     >>> round(seconds, 6), shares.tolist()
     (11.5, [0.5, 0.5])
     """
-    pairs, group, counts = np.unique(
-        np.stack([means, delays], axis=1), axis=0, return_inverse=True, return_counts=True
-    )
+    both = np.stack([means, delays], axis=1)
+    pairs, group, counts = np.unique(both, axis=0, return_inverse=True, return_counts=True)
     mean, delay = pairs.T
     x = _points(times, mean, delay, len(means))
     log_g = np.zeros(len(x))

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse.csgraph import connected_components
 
-from topofl._linalg.sparse import laplacian
+from topofl._linalg.sparse import is_strong, laplacian
 from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl.metrics._columns import ONE_MATRIX, UNDIRECTED, MetricColumn
@@ -231,7 +231,7 @@ def kemeny_constant(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
     check_averaging("the Kemeny constant needs", matrix)
     remedy = "use metrics.spectral_gap, which holds its largest term"
     check_size("the Kemeny constant is", matrix, WALK_LIMIT, remedy)
-    if connected_components(matrix.weights, connection="strong")[0] > 1:
+    if not is_strong(matrix.weights):
         raise TopologyError(
             f"the Kemeny constant needs a strongly connected graph, that of {matrix.name} is not; "
             "connect its nodes, or use one of its components"

@@ -14,7 +14,6 @@ from topofl.mixing.rules import (
     weighted_metropolis,
     within_groups,
 )
-from topofl.mixing.rules import need_topology as need_topology
 from topofl.mixing.rules import warn_of_unused_weights as warn_of_unused_weights
 from topofl.mixing.rules import warning_once as warning_once
 from topofl.mixing.weights import average_of, average_of_chosen, from_weights

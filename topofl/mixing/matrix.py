@@ -15,7 +15,9 @@ from topofl._linalg.sparse import as_csr, is_symmetric
 from topofl._support.check import TOLERANCE, check_int, shown
 from topofl._support.notebook import as_html
 from topofl._support.text import node_name
-from topofl.topology import Missing, Topology, TopologyError, TopologySequence, as_labels, places_of
+from topofl.topology import Topology, TopologyError, TopologySequence, as_labels, places_of
+from topofl.topology.graph import check_generate, generated
+from topofl.topology.interchange import as_pyg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -264,14 +266,9 @@ class MixingMatrix:
         ``edge_index`` holds sources over targets, with a self-loop for each nonzero self-weight,
         ``edge_weight`` (float64) the weights, and ``num_nodes`` is n.
         """
-        from torch_geometric.data import Data
-
         targets, sources = self.weights.nonzero()
-        return Data(
-            edge_index=torch.from_numpy(np.stack([sources, targets]).astype(np.int64)),
-            edge_weight=torch.from_numpy(self.weights.data.copy()),
-            num_nodes=self.n,
-        )
+        edges = np.stack([sources, targets]).astype(np.int64)
+        return as_pyg(edges, self.weights.data, self.n)
 
     def check_on(self, topology: Topology) -> "MixingMatrix":
         """Return the matrix itself if all its weights are on edges of `topology` or the diagonal.
@@ -362,10 +359,7 @@ class MixingSequence:
     length: int | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.generate):
-            raise TypeError(
-                f"`generate` must be a function: round -> MixingMatrix, got {shown(self.generate)}"
-            )
+        check_generate(self.generate, MixingMatrix)
         for name in ("n", "period", "length"):
             if getattr(self, name) is not None or name == "n":
                 check_int(name, getattr(self, name), minimum=1)
@@ -399,17 +393,7 @@ class MixingSequence:
         last = None if self.length is None else self.length - 1
         remedy = f"{self.name} has {self.length} rounds"
         t = check_int("t", t, minimum=0, maximum=last, remedy=remedy)
-        matrix = self.generate(t % self.period if self.period else t)
-        if not isinstance(matrix, MixingMatrix):
-            raise TypeError(
-                f"`generate` must return a MixingMatrix for every round, got {shown(matrix)} in "
-                f"round {t}"
-            )
-        if matrix.n != self.n:
-            raise ValueError(
-                f"every matrix of {self.name} must have n={self.n} nodes, round {t} has {matrix.n}"
-            )
-        return matrix
+        return generated(self, MixingMatrix, t)
 
     def one_period(self) -> list[MixingMatrix]:
         """Return the matrices of one period, or raise ``TopologyError`` if there is no period."""
@@ -434,15 +418,21 @@ def _are_edges(topology: Topology, senders: np.ndarray, receivers: np.ndarray) -
     return np.asarray(topology.adjacency[senders, receivers]).reshape(-1) != 0
 
 
+def rows_of(topology: Topology, labels: tuple[Hashable, ...]) -> np.ndarray:
+    """Return the row of each node of a graph in weights with these labels, or raise."""
+    try:
+        return places_of(topology.nodes, labels, topology.n)
+    except KeyError as missing:
+        raise ValueError(
+            f"`weights` must have the nodes of {topology.name}, node {missing} is missing; use the "
+            "same labels in both, or take rows as nodes 0..n-1: "
+            "dataclasses.replace(weights, nodes=())"
+        ) from None
+
+
 def _check_labels(matrix: MixingMatrix, topology: Topology) -> None:
     """Raise ``ValueError`` unless rows have the labels of the graph; no labels mean 0..n-1."""
-    rows = places_of(topology.nodes, matrix.nodes, topology.n)
-    if isinstance(rows, Missing):
-        raise ValueError(
-            f"`weights` must have the nodes of {topology.name}, node {rows.label!r} is missing; "
-            "use the same labels in both, or take rows as nodes 0..n-1: "
-            "dataclasses.replace(weights, nodes=())"
-        )
+    rows = rows_of(topology, matrix.nodes)
     moved = rows != np.arange(topology.n)
     if moved.any():
         i = int(moved.argmax())

@@ -1,7 +1,6 @@
 """Weight rules, functions that compute a mixing matrix from a graph, and what exchanges accept."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
@@ -10,7 +9,7 @@ from topofl._support.check import TOLERANCE, check_choice, check_fraction
 from topofl._support.public import public, warn_caller
 from topofl._support.text import node_name
 from topofl.mixing.matrix import MixingMatrix, WeightRule
-from topofl.topology import Topology, TopologyError, unused_weights
+from topofl.topology import Topology, TopologyError, need_topology, unused_weights
 
 
 @public
@@ -132,7 +131,7 @@ def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
     >>> uniform(topologies.star(3), direction="push").weights.toarray().round(2).tolist()
     [[0.33, 0.5, 0.5], [0.33, 0.5, 0.0], [0.33, 0.0, 0.5]]
     """
-    need_topology(topology)
+    need_topology("topology", topology)
     direction = check_choice("direction", direction, ["pull", "push"])
     senders, receivers = topology.edge_index
     shares = 1.0 / (1 + (topology.in_degrees if direction == "pull" else topology.out_degrees))
@@ -161,7 +160,7 @@ def own_weights(topology: Topology) -> MixingMatrix:
     >>> own_weights(graph).weights.toarray().tolist()
     [[0.8, 0.2], [0.5, 0.5]]
     """
-    need_topology(topology)
+    need_topology("topology", topology)
     senders, receivers = topology.edge_index
     shares = topology.adjacency.data
     rest = 1.0 - np.bincount(receivers, weights=shares, minlength=topology.n)
@@ -193,7 +192,7 @@ def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
     >>> metropolis_or_uniform(topologies.de_bruijn(8)).name
     "uniform(de_bruijn(n=8, degree=2), direction='pull')"
     """
-    need_topology(topology)
+    need_topology("topology", topology)
     if topology.own_weights:
         return own_weights(topology)
     if topology.is_directed:
@@ -291,18 +290,9 @@ def _matrix(
     return MixingMatrix(weights, name=name, nodes=topology.nodes)
 
 
-def need_topology(topology: Any) -> None:
-    """Raise ``TypeError`` unless `topology` is a single Topology."""
-    if not isinstance(topology, Topology):
-        raise TypeError(
-            f"`topology` must be a Topology, got {type(topology).__name__}; use "
-            "as_topology(graph), or .at(t) of a sequence"
-        )
-
-
 def need_undirected(topology: Topology, rule: str) -> None:
     """Raise ``TopologyError`` unless `topology` is undirected, as the rule requires."""
-    need_topology(topology)
+    need_topology("topology", topology)
     if topology.is_directed:
         raise TopologyError(
             f"`topology` must be undirected: {rule} needs an undirected graph, {topology.name} is "
@@ -346,7 +336,16 @@ def warn_of_unused_weights(
     if graph.is_directed:
         push = "functools.partial(mixing.uniform, direction='push')"
         rule = push if pushes else "mixing.uniform"
-    ways = [_way_of_own_weights(graph)]
+    largest = graph.adjacency.sum(axis=0).max()
+    ways = [
+        "to mix with them, pass own_weights=True, as in topofl.as_topology(graph, "
+        "own_weights=True), or own_weights=true in the spec of a file"
+    ]
+    if largest > 1 + TOLERANCE:
+        ways = [
+            f"they are no mixing weights, since those into a node sum to up to {largest:.4g}, "
+            "above 1"
+        ]
     if not graph.is_directed:
         ways.append(f"to scale them first, {_CALLS[argument]}")
     ways.append(f"to ignore them, pass a rule: {argument}={rule}")
@@ -364,20 +363,6 @@ _CALLS = {
     ),
 }
 """Calls that scale the weights of edges, by the argument for a weight rule."""
-
-
-def _way_of_own_weights(graph: Topology) -> str:
-    """Return how to mix with the weights of edges, which must sum to at most 1 into each node."""
-    largest = graph.adjacency.sum(axis=0).max()
-    if largest > 1 + TOLERANCE:
-        return (
-            f"they are no mixing weights, since those into a node sum to up to {largest:.4g}, "
-            "above 1"
-        )
-    return (
-        "to mix with them, pass own_weights=True, as in topofl.as_topology(graph, "
-        "own_weights=True), or own_weights=true in the spec of a file"
-    )
 
 
 def warning_once(rule: WeightRule, argument: str, *, pushes: bool = False) -> WeightRule:

@@ -10,8 +10,8 @@ import torch
 from topofl._linalg.sparse import as_csr
 from topofl._support.check import as_array, check_choice, shown
 from topofl._support.public import public, warn_caller
-from topofl.mixing.matrix import MixingMatrix
-from topofl.topology import Missing, Topology, places_of, read_networkx, read_pyg
+from topofl.mixing.matrix import MixingMatrix, rows_of
+from topofl.topology import Topology, need_topology, read_networkx, read_pyg
 from topofl.topology.interchange import is_networkx, is_pyg
 
 
@@ -70,11 +70,8 @@ def from_weights(
     is_graph = is_networkx(weights) or is_pyg(weights)
     default = "u->v" if is_graph else "u<-v"
     direction = check_choice("edges", default if edges is None else edges, ["u->v", "u<-v"])
-    if topology is not None and not isinstance(topology, Topology):
-        raise TypeError(
-            f"`topology` must be a Topology or None, got {shown(topology)}; use "
-            "topofl.as_topology(graph)"
-        )
+    if topology is not None:
+        need_topology("topology", topology)
     if is_graph:
         matrix, nodes = _matrix_of_graph(weights, topology)
     else:
@@ -104,12 +101,7 @@ def _matrix_of_graph(
     matrix, nodes = (read_networkx if is_networkx(graph) else read_pyg)("weights", graph)
     if topology is None or nodes == topology.nodes or matrix.shape[0] != topology.n:
         return matrix, nodes
-    order = places_of(topology.nodes, nodes, topology.n)
-    if isinstance(order, Missing):
-        raise ValueError(
-            f"`weights` must have the nodes of {topology.name}, node {order.label!r} is missing; "
-            "use the same labels in both"
-        )
+    order = rows_of(topology, nodes)
     return matrix[order][:, order], topology.nodes
 
 

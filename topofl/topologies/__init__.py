@@ -5,10 +5,10 @@ each generator declares next to its function; tests, reports, the gallery and th
 these declarations. Operations on graphs, such as :func:`union`, are here too.
 
 ``recommend``, which ranks graphs for given data, is :func:`topofl.advice.recommend`. It uses
-metrics, which are in a lower layer than generators, so it is imported when it is first used.
+metrics, which are in a lower layer, so the root package puts it here.
 """
 
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
 
 # Star imports avoid naming each generator again. Type checkers and editors read the names from the
@@ -31,13 +31,4 @@ from topofl.topologies.random import *
 __all__ = sorted(GENERATORS)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-def __getattr__(name: str) -> Any:
-    """Return ``recommend`` of :mod:`topofl.advice`, which is imported on first use."""
-    if name == "recommend":
-        return import_module("topofl.advice").recommend
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """Return the names of this module, with that of ``recommend``."""
-    return sorted({*globals(), "recommend"})
+recommend: Callable[..., Any]

@@ -2,14 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components, dijkstra
-
-from topofl._support.check import shown
-from topofl.topology import Topology
 
 HOPS = 10
 """Default number of hops over which heterogeneity is accumulated."""
@@ -34,16 +30,6 @@ def components(edges: np.ndarray, n: int) -> tuple[int, np.ndarray]:
 
 def _upper(edges: np.ndarray, n: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(edges)), edges.T), shape=(n, n))
-
-
-def check_network(argument: str, graph: Any, n: int) -> None:
-    """Raise unless an argument is a graph on n nodes."""
-    if not isinstance(graph, Topology):
-        raise TypeError(
-            f"`{argument}` must be a Topology, got {shown(graph)}; use as_topology(graph)"
-        )
-    if graph.n != n:
-        raise ValueError(f"`{argument}` must have one node per row of the data, {n}, got {graph.n}")
 
 
 def metropolis(edges: np.ndarray, degrees: np.ndarray) -> sparse.csr_array:

@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._support.check import check_int, check_label_counts, check_nodes, shown
+from topofl._support.check import check_int, check_label_counts, check_nodes, check_shares, shown
 from topofl._support.public import public, warn_caller
 from topofl._support.seeding import stream
-from topofl.topology import Topology, TopologySequence, graph_of, unused_weights
+from topofl.topology import Topology, TopologySequence, unused_weights
 
 Family: TypeAlias = Literal[
     "classic",
@@ -185,6 +185,17 @@ def with_some_edges(graph: Topology, kept: np.ndarray) -> Topology:
     return replace(graph, adjacency=adjacency)
 
 
+def without_edges(graph: Topology, pairs: np.ndarray) -> Topology:
+    """Return the graph without these (E, 2) pairs (source, target)."""
+    gone = np.isin(pair_numbers(graph.edge_index.T, graph.n), pair_numbers(pairs, graph.n))
+    return with_some_edges(graph, ~gone)
+
+
+def pair_numbers(pairs: np.ndarray, n: int) -> np.ndarray:
+    """Return a unique number for each pair of nodes."""
+    return pairs[:, 0] * n + pairs[:, 1]
+
+
 def distinct_pairs(uniforms: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs of distinct numbers below n, one for each row of two uniforms in [0, 1)."""
     first = (uniforms[:, 0] * n).astype(np.int64)
@@ -206,17 +217,6 @@ def with_own_weights(
         edges = np.concatenate([edges, edges[:, ::-1]])
         weights = np.concatenate([weights, weights])
     return Topology(sparse.csr_array((weights, edges.T), shape=(n, n)), own_weights=True)
-
-
-def static_graph(name: str, graph: Any) -> Topology:
-    """Convert a static graph by :func:`topofl.as_topology`, or raise ``TypeError``."""
-    topology = graph_of(name, graph)
-    if not isinstance(topology, Topology):
-        raise TypeError(
-            f"`{name}` must be one graph, got {shown(topology)}; take one of its rounds, e.g. "
-            ".at(0)"
-        )
-    return topology
 
 
 def check_weights_unused(name: str, graph: Topology) -> None:
@@ -280,6 +280,21 @@ def counts_of(label_counts: Any, n: int | None, *, classes: int) -> np.ndarray:
     return np.eye(classes, dtype=np.int64)[np.arange(n) % classes]  # node i has class i % classes
 
 
-def label_shares(counts: np.ndarray) -> np.ndarray:
-    """Return the label distribution of each node, in rows that sum to 1."""
-    return counts / counts.sum(axis=1, keepdims=True)
+def shares_of(
+    label_counts: Any, n: int | None, label_shares: Any = None, *, classes: int = 10
+) -> np.ndarray:
+    """Return the label distribution of each node: of its counts, or as it reports it.
+
+    Raises
+    ------
+    ValueError
+        If not exactly one of `label_counts`, `n` and `label_shares` is given.
+    """
+    if label_shares is None:
+        counts = counts_of(label_counts, n, classes=classes)
+        return counts / counts.sum(axis=1, keepdims=True)
+    if label_counts is not None or n is not None:
+        raise ValueError(
+            "`label_shares` must be given alone, since it replaces `label_counts` and `n`"
+        )
+    return check_shares(label_shares)

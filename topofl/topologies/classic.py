@@ -271,9 +271,8 @@ def complete_bipartite(n: int, left: int | None = None) -> Topology:
         return complete_bipartite(n, n // 2)  # whose name has the number
     left = check_int("left", left, minimum=1, maximum=n - 1)
     check_edges(left * (n - left), "n", "left")
-    edges = np.stack(
-        np.meshgrid(np.arange(left), np.arange(left, n), indexing="ij"), axis=-1
-    ).reshape(-1, 2)
+    ends = np.meshgrid(np.arange(left), np.arange(left, n), indexing="ij")
+    edges = np.stack(ends, axis=-1).reshape(-1, 2)
     return from_edges(edges, n, groups=[range(left), range(left, n)])
 
 
@@ -371,10 +370,8 @@ def circulant(n: int, offsets: Sequence[int] = (1, 2), *, directed: bool = False
     >>> circulant(8, [1, 4]).out_neighbors(0).tolist()
     [1, 4, 7]
     """
-    steps = [
-        int(check_int("offsets", offset, minimum=-(2**62)))
-        for offset in check_sequence("offsets", offsets, "integers")
-    ]
+    listed = check_sequence("offsets", offsets, "integers")
+    steps = [int(check_int("offsets", offset, minimum=-(2**62))) for offset in listed]
     check_edges(n * len(steps), "n", "offsets")
     loops = [step for step in steps if step % n == 0]
     if not steps or loops:

@@ -1,104 +1,49 @@
-"""Disjoint cliques, random or with low label skew by Greedy-Swap."""
+"""Disjoint cliques, random or with low label skew by Greedy-Swap, and thinned cliques."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from topofl._linalg.distributions import DISTANCES, OF_DISTRIBUTIONS, distance, infinite_terms
-from topofl._support.check import (
-    check_choice,
-    check_edges,
-    check_int,
-    check_nodes,
-    check_shares,
-    shown,
-)
+from topofl._linalg import distributions
+from topofl._linalg.distributions import DISTANCES, OF_DISTRIBUTIONS
+from topofl._support.check import check_choice, check_edges, check_int, shown
 from topofl._support.public import public
 from topofl._support.seeding import stream
-from topofl.topologies._generator import counts_of, distinct_pairs, generator
-from topofl.topologies._generator import label_shares as label_shares_of
-from topofl.topology import Topology, from_edges
+from topofl.topologies._generator import (
+    counts_of,
+    distinct_pairs,
+    generator,
+    shares_of,
+    without_edges,
+)
+from topofl.topology import Topology, TopologyError, from_edges, need_topology
 
-__all__ = ["greedy_swap", "greedy_swap_trace", "random_cliques"]
+__all__ = ["greedy_swap", "greedy_swap_trace", "random_cliques", "thin_cliques"]
 
 
 TOLERANCE = 1e-12
 """Rounding: a swap must lower the skew by more than this, and smaller label shares count as 0."""
 
 
-class Histograms(NamedTuple):
-    """Label distributions of nodes, with their weights in averages."""
-
-    shares: np.ndarray  # (n, classes)
-    weights: np.ndarray  # (n,) number of examples if pooled, else 1
-
-    @property
-    def overall(self) -> np.ndarray:
-        """(classes,) weighted mean of the label distributions of all nodes."""
-        return (self.weights @ self.shares) / self.weights.sum()
-
-
-def _reported(shares: Any, alone: bool, weighting: str, measure: str) -> Histograms:
-    """Return checked histograms that nodes report; `alone` if there are no counts and no n."""
-    if not alone:
-        raise ValueError(
-            "`label_shares` must be given alone, since it replaces `label_counts` and `n`"
-        )
-    if weighting != "uniform":
-        raise ValueError(
-            "`weighting` must be 'uniform' with `label_shares`, which have no sizes, got "
-            f"{shown(weighting)}"
-        )
-    shares = check_shares(shares)
-    if measure in OF_DISTRIBUTIONS and (
-        shares.min() < 0 or np.abs(shares.sum(axis=1) - 1).max() > 1e-6
-    ):
-        raise ValueError(
-            f"`label_shares` must be non-negative rows that sum to 1 for distance={measure!r}; "
-            "use private_label_histograms(..., clip=True), or use distance='l1'"
-        )
-    return Histograms(shares, np.ones(len(shares)))
-
-
-@dataclass(frozen=True)
-class Measure:
-    """Skew of cliques: a distance to the global label distribution, or to an estimate of it."""
-
-    distance: str
-    reference: np.ndarray  # (classes,)
-
-    def skew(self, deviation: np.ndarray, weight: Any) -> np.ndarray:
-        """Return skews from the (classes, ...) sums of the weighted deviations of members."""
-        if self.distance == "l1":
-            return np.add.reduce(np.abs(deviation), axis=0) / weight
-        return distance(self.distance, *self._shares(deviation, weight))
-
-    def infinite_terms(self, deviation: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of classes with an infinite term, and the skew over the others."""
-        return infinite_terms(self.distance, *self._shares(deviation, weight))
-
-    def _shares(self, deviation: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
-        reference = self.reference.reshape(-1, *[1] * (deviation.ndim - 1))
-        shares = reference + deviation / weight
-        if self.distance in OF_DISTRIBUTIONS:
-            shares = np.where(shares < TOLERANCE, 0.0, shares)
-        return shares, reference
+Labels: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Label distributions of nodes, (n, classes), and weights in averages, (n,): 1, or examples."""
 
 
 @dataclass(slots=True)
 class Clique:
     """A clique and its sums over members, updated at each swap.
 
-    A node with distribution p_i and weight w_i has the deviation w_i (p_i - p), where p is the
-    reference of the measure.
+    Its skew is a distance to the global label distribution p, or to an estimate of it. A node with
+    distribution p_i and weight w_i has the deviation w_i (p_i - p).
     """
 
     nodes: np.ndarray  # (size,)
     deviations: np.ndarray  # (classes, size)
     weights: np.ndarray  # (size,)
-    measure: Measure
+    distance: str
+    reference: np.ndarray  # (classes,), p
     deviation: np.ndarray = field(init=False)  # (classes,), sum over members
     weight: float = field(init=False)
     skew: float = field(init=False)
@@ -107,15 +52,30 @@ class Clique:
         self.nodes = self.nodes.copy()
         self.deviation = self.deviations.sum(axis=1)
         self.weight = float(self.weights.sum())
-        self.skew = float(self.measure.skew(self.deviation, self.weight))
+        self.skew = float(self.skews(self.deviation, self.weight))
+
+    def skews(self, deviation: np.ndarray, weight: Any) -> np.ndarray:
+        """Return skews from the (classes, ...) sums of the weighted deviations of members."""
+        if self.distance == "l1":
+            return np.add.reduce(np.abs(deviation), axis=0) / weight
+        return distributions.distance(self.distance, *self._shares(deviation, weight))
+
+    def infinite_terms(self, deviation: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of classes with an infinite term, and the skew over the others."""
+        return distributions.infinite_terms(self.distance, *self._shares(deviation, weight))
+
+    def _shares(self, deviation: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
+        reference = self.reference.reshape(-1, *[1] * (deviation.ndim - 1))
+        shares = reference + deviation / weight
+        if self.distance in OF_DISTRIBUTIONS:
+            shares = np.where(shares < TOLERANCE, 0.0, shares)
+        return shares, reference
 
     def with_reference(self, reference: np.ndarray) -> "Clique":
         """Return the clique measured against another reference distribution."""
-        deviations = self.deviations + np.multiply.outer(
-            self.measure.reference - reference, self.weights
-        )
-        measure = replace(self.measure, reference=reference)
-        return Clique(self.nodes, deviations, self.weights, measure)
+        moved = np.multiply.outer(self.reference - reference, self.weights)
+        deviations = self.deviations + moved
+        return Clique(self.nodes, deviations, self.weights, self.distance, reference)
 
     def replace_member(self, k: int, node: int, deviation: np.ndarray, weight: float) -> None:
         """Replace member k by another node and update the sums."""
@@ -124,16 +84,16 @@ class Clique:
         self.nodes[k] = node
         self.deviations[:, k] = deviation
         self.weights[k] = weight
-        self.skew = float(self.measure.skew(self.deviation, self.weight))
+        self.skew = float(self.skews(self.deviation, self.weight))
 
 
-def cliques_of(groups: Sequence[np.ndarray], labels: Histograms, distance: str) -> list[Clique]:
+def cliques_of(groups: Sequence[np.ndarray], labels: Labels, distance: str) -> list[Clique]:
     """Return the cliques of these groups, measured against the distribution of all nodes."""
-    overall = labels.overall
-    weights = labels.weights.astype(np.float64)
-    deviations = (labels.weights[:, None] * (labels.shares - overall)).T.copy()
-    measure = Measure(distance, overall)
-    return [Clique(group, deviations[:, group], weights[group], measure) for group in groups]
+    shares, weights = labels
+    overall = (weights @ shares) / weights.sum()
+    deviations = (weights[:, None] * (shares - overall)).T.copy()
+    weights = weights.astype(np.float64)
+    return [Clique(g, deviations[:, g], weights[g], distance, overall) for g in groups]
 
 
 def improving_swaps(a: Clique, b: Clique) -> np.ndarray:
@@ -148,39 +108,34 @@ def improving_swaps(a: Clique, b: Clique) -> np.ndarray:
     after_b = b.deviation[:, None, None] - change
     before = a.skew + b.skew
     if np.isfinite(before):
-        skews = a.measure.skew(after_a, a.weight + gained)
-        skews += b.measure.skew(after_b, b.weight - gained)
+        skews = a.skews(after_a, a.weight + gained) + b.skews(after_b, b.weight - gained)
         return np.flatnonzero(skews < before - TOLERANCE)
-    infinite, finite = _sum_of_terms(
-        (a.measure, after_a, a.weight + gained), (b.measure, after_b, b.weight - gained)
-    )
-    infinite_before, finite_before = _sum_of_terms(
-        (a.measure, a.deviation, a.weight), (b.measure, b.deviation, b.weight)
-    )
+
+    def terms(of_a: np.ndarray, weight_a: Any, of_b: np.ndarray, weight_b: Any) -> Iterator[Any]:
+        """Yield the number of infinite terms and the sum over the others, of both cliques."""
+        both = a.infinite_terms(of_a, weight_a), b.infinite_terms(of_b, weight_b)
+        return map(np.add, *both)
+
+    infinite, finite = terms(after_a, a.weight + gained, after_b, b.weight - gained)
+    infinite_before, finite_before = terms(a.deviation, a.weight, b.deviation, b.weight)
     has_fewer = infinite < infinite_before
     is_lower = (infinite == infinite_before) & (finite < finite_before - TOLERANCE)
     return np.flatnonzero(has_fewer | is_lower)
 
 
-def _sum_of_terms(*cliques: tuple[Measure, np.ndarray, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of infinite terms and the sum over the others, of two cliques together."""
-    (count_a, skew_a), (count_b, skew_b) = (
-        measure.infinite_terms(deviation, weight) for measure, deviation, weight in cliques
-    )
-    return count_a + count_b, skew_a + skew_b
-
-
 def swap_steps(
     cliques: list[Clique],
-    draws: np.ndarray,
+    steps: int,
+    rng: np.random.Generator,
     improving: Callable[[Clique, Clique], np.ndarray] = improving_swaps,
 ) -> Iterator[tuple[int, int, bool]]:
-    """Take one step per row of `draws`, uniform numbers for the two cliques and the swap.
+    """Take steps in which two random cliques make a random swap of those that improve them.
 
     Yields the two cliques of each step and whether they swapped. `improving` must depend only on
     the two cliques: if it finds no swap, it is not called again for them until one of them changes,
     which saves most of the work near the end.
     """
+    draws = rng.random((steps, 3)) if len(cliques) > 1 else np.empty((0, 3))
     first, second = distinct_pairs(draws[:, :2], len(cliques))
     versions = [0] * len(cliques)
     without_swaps = set()
@@ -310,10 +265,8 @@ def greedy_swap(
     >>> sorted(sum(node < 2 for node in group) for group in graph.groups)
     [1, 1]
     """
-    labels, clique_size = checked_labels(
-        label_counts, n, label_shares, clique_size, weighting, distance
-    )
-    return joined(greedy_groups(labels, clique_size, steps, distance, stream(seed, "graph")))
+    labels, size = checked_labels(label_counts, n, label_shares, clique_size, weighting, distance)
+    return joined(greedy_groups(labels, size, steps, distance, stream(seed, "graph")))
 
 
 @public
@@ -358,14 +311,86 @@ def greedy_swap_trace(
     >>> skews.shape, skews[-1].tolist()
     ((21, 2), [0.0, 0.0])
     """
-    labels, clique_size = checked_labels(
-        label_counts, None, label_shares, clique_size, weighting, distance
-    )
-    trace = np.empty(
-        (check_int("steps", steps, minimum=0) + 1, -(-len(labels.shares) // clique_size))
-    )
-    groups = greedy_groups(labels, clique_size, steps, distance, stream(seed, "graph"), trace)
+    told = (label_counts, None, label_shares)
+    labels, size = checked_labels(*told, clique_size, weighting, distance)
+    steps = check_int("steps", steps, minimum=0)
+    trace = np.empty((steps + 1, -(-len(labels[0]) // size)))
+    groups = greedy_groups(labels, size, steps, distance, stream(seed, "graph"), trace)
     return tuple(tuple(group.tolist()) for group in groups), trace
+
+
+@generator(
+    family="derived",
+    examples=["thin_cliques,base=(dcliques:50,clique_size=5,inter=ring,seed=0),removed=2,seed=0"],
+)
+def thin_cliques(base: Topology, removed: int, *, seed: int | np.random.Generator) -> Topology:
+    """Return `base` without `removed` uniformly random undirected edges inside each of its groups.
+
+    Edges between groups and the ``groups`` do not change, so :func:`topofl.mixing.within_groups`
+    averages over the members of the clique that are still neighbors. A complete clique of k nodes
+    stays connected if at most k - 2 edges are removed, since isolating a node takes k - 1.
+
+    Parameters
+    ----------
+    base
+        An undirected graph with groups, for example from :func:`topofl.topologies.dcliques`.
+    removed
+        Edges to remove from each group, at least 0. The paper removes 1 and 5 of the 45 edges of a
+        clique of 10.
+    seed
+        Integer or generator.
+
+    Raises
+    ------
+    TypeError
+        If `base` is not a Topology.
+    TopologyError
+        If `base` is directed or has no groups.
+    ValueError
+        If some group has fewer edges than `removed`.
+
+    References
+    ----------
+    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-F.
+
+    Examples
+    --------
+    >>> from topofl.topologies import dcliques
+    >>> base = dcliques(n=100, inter="ring", seed=0)
+    >>> thin_cliques(base, removed=5, seed=0).n_edges  # 10 * (45 - 5) + 10
+    410
+    """
+    removed = check_int("removed", removed, minimum=0)
+    sources, targets, group = _inner_edges(base)
+    sizes = np.bincount(group, minlength=len(base.groups))
+    if removed > sizes.min():
+        too_small = np.flatnonzero(sizes < removed)
+        k = too_small[0]
+        raise ValueError(
+            f"`removed` must be at most {sizes.min()}, the fewest edges in a clique of "
+            f"{base.name}, got {removed}: clique {k} of {len(base.groups[k])} nodes has "
+            f"{sizes[k]} edges ({len(too_small)} such cliques)"
+        )
+    order = np.lexsort((stream(seed, "graph").random(len(group)), group))
+    rank = np.arange(len(group)) - np.searchsorted(group[order], group[order])
+    gone = order[rank < removed]
+    lost = np.stack([sources[gone], targets[gone]], axis=1)
+    return without_edges(base, np.concatenate([lost, lost[:, ::-1]]))
+
+
+def _inner_edges(base: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the sources, targets and groups of the undirected edges inside groups."""
+    need_topology("base", base)
+    if base.is_directed:
+        raise TopologyError(f"`base` must be undirected, {base.name} is directed")
+    if not base.groups:
+        raise TopologyError(
+            f"`base` must have groups, {base.name} has none; use topologies.dcliques(...)"
+        )
+    label = base.group_of
+    u, v = base.edge_index
+    inside = (u < v) & (label[u] == label[v]) & (label[u] >= 0)
+    return u[inside], v[inside], label[u[inside]]
 
 
 def check_clique_size(clique_size: int, n: int) -> int:
@@ -380,20 +405,29 @@ def checked_labels(
     clique_size: int,
     weighting: str,
     distance: str,
-) -> tuple[Histograms, int]:
-    """Return the checked label histograms and clique size."""
+) -> tuple[Labels, int]:
+    """Return the checked label distributions and weights of the nodes, and the clique size."""
     if label_counts is None and label_shares is None and n is not None:
-        check_clique_size(clique_size, check_nodes(n, minimum=2))
+        check_clique_size(clique_size, n)
     check_choice("weighting", weighting, ["uniform", "pooled"])
     check_choice("distance", distance, DISTANCES)
-    if label_shares is not None:
-        alone = label_counts is None and n is None
-        labels = _reported(label_shares, alone, weighting, distance)
-    else:
-        counts = counts_of(label_counts, n, classes=clique_size)
-        weights = counts.sum(axis=1) if weighting == "pooled" else np.ones(len(counts))
-        labels = Histograms(label_shares_of(counts), weights)
-    return labels, check_clique_size(clique_size, len(labels.shares))
+    shares = shares_of(label_counts, n, label_shares, classes=clique_size)
+    weights = np.ones(len(shares))
+    if label_shares is None and weighting == "pooled":
+        weights = counts_of(label_counts, n, classes=clique_size).sum(axis=1)
+    elif weighting == "pooled":
+        raise ValueError(
+            "`weighting` must be 'uniform' with `label_shares`, which have no sizes, got "
+            f"{shown(weighting)}"
+        )
+    if distance in OF_DISTRIBUTIONS and (
+        shares.min() < 0 or np.abs(shares.sum(axis=1) - 1).max() > 1e-6
+    ):
+        raise ValueError(
+            f"`label_shares` must be non-negative rows that sum to 1 for distance={distance!r}; "
+            "use private_label_histograms(..., clip=True), or use distance='l1'"
+        )
+    return (shares, weights), check_clique_size(clique_size, len(shares))
 
 
 def random_groups(n: int, size: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -403,10 +437,8 @@ def random_groups(n: int, size: int, rng: np.random.Generator) -> list[np.ndarra
 
 def complete_edges(groups: Sequence[np.ndarray]) -> np.ndarray:
     """Return the (E, 2) pairs of nodes inside groups."""
-    pairs = {
-        size: np.stack(np.triu_indices(size, 1), axis=1)
-        for size in {len(group) for group in groups}
-    }
+    sizes = {len(group) for group in groups}
+    pairs = {size: np.stack(np.triu_indices(size, 1), axis=1) for size in sizes}
     return np.concatenate([group[pairs[len(group)]] for group in groups])
 
 
@@ -418,7 +450,7 @@ def joined(groups: Sequence[np.ndarray], *between: np.ndarray) -> Topology:
 
 
 def greedy_groups(
-    labels: Histograms,
+    labels: Labels,
     size: int,
     steps: int,
     distance: str,
@@ -427,12 +459,10 @@ def greedy_groups(
 ) -> list[np.ndarray]:
     """Return the groups of Greedy-Swap, and write skews to `trace` (steps + 1, groups) if given."""
     steps = check_int("steps", steps, minimum=0)
-    cliques = cliques_of(random_groups(len(labels.shares), size, rng), labels, distance)
+    cliques = cliques_of(random_groups(len(labels[0]), size, rng), labels, distance)
     if trace is not None:
         trace[:] = [clique.skew for clique in cliques]
-    draws = rng.random((steps, 3)) if len(cliques) > 1 else np.empty((0, 3))
-    for step, (a, b, swapped) in enumerate(swap_steps(cliques, draws)):
+    for step, (a, b, swapped) in enumerate(swap_steps(cliques, steps, rng), 1):
         if trace is not None and swapped:
-            trace[step + 1 :, a] = cliques[a].skew
-            trace[step + 1 :, b] = cliques[b].skew
+            trace[step:, [a, b]] = cliques[a].skew, cliques[b].skew
     return [clique.nodes for clique in cliques]

@@ -9,7 +9,7 @@ from topofl._support.check import as_array, check_finite, check_int, check_switc
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.topologies._generator import generator
-from topofl.topology import Topology, from_edges
+from topofl.topology import Topology, from_edges, need_topology
 
 __all__ = ["averaged_reward", "bggc", "ggc", "greedy_collaboration"]
 
@@ -466,15 +466,7 @@ def _pools(candidates: Topology | None, n: int) -> list[list[int]]:
     """Return the candidates of each node."""
     if candidates is None:
         return [[*range(k), *range(k + 1, n)] for k in range(n)]
-    if not isinstance(candidates, Topology):
-        raise TypeError(
-            f"`candidates` must be a Topology, got {type(candidates).__name__}; use "
-            "as_topology(graph)"
-        )
-    if candidates.n != n:
-        raise ValueError(
-            f"`candidates` must have n={n} nodes, {candidates.name} has {candidates.n}"
-        )
+    need_topology("candidates", candidates, n)
     senders = candidates.adjacency.tocsc()
     return [nodes.tolist() for nodes in np.split(senders.indices, senders.indptr[1:-1])]
 

@@ -17,7 +17,7 @@ from topofl._support.seeding import stream
 from topofl.topologies._generator import counts_of, generator
 from topofl.topologies.cliques import (
     Clique,
-    Histograms,
+    Labels,
     check_clique_size,
     checked_labels,
     cliques_of,
@@ -27,7 +27,7 @@ from topofl.topologies.cliques import (
     random_groups,
     swap_steps,
 )
-from topofl.topology import Topology
+from topofl.topology import Topology, need_topology
 
 __all__ = [
     "dcliques",
@@ -146,15 +146,13 @@ def dcliques(
     >>> dcliques(n=100, inter="ring", seed=0)
     Topology("dcliques(n=100, clique_size=10, inter='ring', seed=0)", n=100, edges=460, undirected)
     """
-    labels, clique_size = checked_labels(
-        label_counts, n, label_shares, clique_size, weighting, distance
-    )
-    join = _scheme(inter, group_size, clique_size, len(labels.shares))
+    labels, size = checked_labels(label_counts, n, label_shares, clique_size, weighting, distance)
+    join = _scheme(inter, group_size, size, len(labels[0]))
     rng = stream(seed, "graph")
     if check_choice("cliques", cliques, ["greedy_swap", "random"]) == "random":
-        groups = random_groups(len(labels.shares), clique_size, rng)
+        groups = random_groups(len(labels[0]), size, rng)
     else:
-        groups = greedy_groups(labels, clique_size, steps, distance, rng)
+        groups = greedy_groups(labels, size, steps, distance, rng)
     return joined(groups, join(groups, rng))
 
 
@@ -191,17 +189,12 @@ def _scheme(inter: str, group_size: int | None, clique_size: int, n: int) -> Joi
 def _fully_connected(groups: Groups, rng: np.random.Generator) -> np.ndarray:
     """Join all pairs of groups; ties go to the first node."""
     del rng
-    pairs = np.stack(np.triu_indices(len(groups), 1), axis=1)
-    return _join(groups, pairs, None)
+    return _join(groups, np.stack(np.triu_indices(len(groups), 1), axis=1), None)
 
 
 def _ring(groups: Groups, rng: np.random.Generator) -> np.ndarray:
-    """Join consecutive groups.
-
-    The two edges of a group end at different nodes if it has at least two nodes.
-    """
-    n_edges = len(groups) if len(groups) > 2 else len(groups) - 1
-    starts = np.arange(n_edges)
+    """Join consecutive groups, by edges that end at different nodes of a group."""
+    starts = np.arange(len(groups) if len(groups) > 2 else len(groups) - 1)
     return _join(groups, np.stack([starts, (starts + 1) % len(groups)], axis=1), rng)
 
 
@@ -213,8 +206,7 @@ def _small_world(groups: Groups, rng: np.random.Generator) -> np.ndarray:
     ]
     starts = np.repeat(np.arange(q), len(offsets))
     ends = (starts + np.tile(np.array(offsets, dtype=np.int64), q)) % q
-    pairs = np.stack([starts, ends], axis=1)[starts != ends]
-    return _join(groups, pairs, rng)
+    return _join(groups, np.stack([starts, ends], axis=1)[starts != ends], rng)
 
 
 def _fractal(groups: Groups, rng: np.random.Generator, *, group_size: int) -> np.ndarray:
@@ -222,13 +214,10 @@ def _fractal(groups: Groups, rng: np.random.Generator, *, group_size: int) -> np
     loads = np.zeros(sum(len(group) for group in groups), np.int64)
     edges = [np.zeros((0, 2), np.int64)]
     while len(groups) > 1:
-        batches = [
-            range(k, min(k + group_size, len(groups))) for k in range(0, len(groups), group_size)
-        ]
-        pairs = np.array(
-            [pair for batch in batches for pair in combinations(batch, 2)], np.int64
-        ).reshape(-1, 2)
-        edges.append(_join(groups, pairs, rng, loads))
+        starts = range(0, len(groups), group_size)
+        batches = [range(k, min(k + group_size, len(groups))) for k in starts]
+        pairs = [pair for batch in batches for pair in combinations(batch, 2)]
+        edges.append(_join(groups, np.array(pairs, np.int64).reshape(-1, 2), rng, loads))
         groups = [np.concatenate([groups[k] for k in batch]) for batch in batches]
     return np.concatenate(edges)
 
@@ -241,15 +230,13 @@ def _join(
 ) -> np.ndarray:
     """Return an edge between the least loaded nodes of each pair of groups, and update `loads`.
 
-    The choices in a group depend only on its own loads, so each group makes all its choices at
-    once.
+    Choices in a group depend only on its own loads, so each group makes all its choices at once.
     """
     loads = np.zeros(sum(len(group) for group in groups), np.int64) if loads is None else loads
     sides = pairs.reshape(-1)
     ends = np.empty_like(sides)
-    turns = np.split(
-        np.argsort(sides, kind="stable"), np.cumsum(np.bincount(sides, minlength=len(groups)))[:-1]
-    )
+    counts = np.bincount(sides, minlength=len(groups))
+    turns = np.split(np.argsort(sides, kind="stable"), np.cumsum(counts)[:-1])
     for group, turn in zip(groups, turns, strict=True):
         if len(turn):
             ends[turn] = _least_loaded(group, len(turn), loads, rng)
@@ -457,13 +444,11 @@ def decentralized_greedy_swap(
     >>> decentralized_greedy_swap(counts, 2, seed=3).groups == greedy_swap(counts, 2, seed=3).groups
     True
     """
-    labels, clique_size = checked_labels(
-        label_counts, n, label_shares, clique_size, "uniform", distance
-    )
-    join = None if inter is None else _scheme(inter, None, clique_size, len(labels.shares))
+    labels, size = checked_labels(label_counts, n, label_shares, clique_size, "uniform", distance)
+    join = None if inter is None else _scheme(inter, None, size, len(labels[0]))
     rng = stream(seed, "graph")
     gossiped = _estimates(labels, gossip_rounds, gossip_graph, seed)
-    trace = _run(labels, clique_size, steps, distance, gossiped, rng, traced=False)
+    trace = _run(labels, size, steps, distance, gossiped, rng, traced=False)
     groups = [np.array(group) for group in trace.groups]
     return joined(groups) if join is None else joined(groups, join(groups, rng))
 
@@ -513,11 +498,10 @@ def decentralized_greedy_swap_trace(
     >>> int(trace.messages[0])  # 6 rounds of 4 messages, and 2 nodes that are not leaders
     26
     """
-    labels, clique_size = checked_labels(
-        label_counts, None, label_shares, clique_size, "uniform", distance
-    )
+    told = (label_counts, None, label_shares)
+    labels, size = checked_labels(*told, clique_size, "uniform", distance)
     gossiped = _estimates(labels, gossip_rounds, gossip_graph, seed)
-    return _run(labels, clique_size, steps, distance, gossiped, stream(seed, "graph"), traced=True)
+    return _run(labels, size, steps, distance, gossiped, stream(seed, "graph"), traced=True)
 
 
 def gossip_estimates(
@@ -525,7 +509,6 @@ def gossip_estimates(
 ) -> tuple[np.ndarray, int]:
     """Return Push-Sum estimates of the mean of (n, d) values at each node, and messages sent."""
     n = len(values)
-    messages = 0
     sums = np.column_stack([values, np.ones(n)])  # the last column is the weight
     senders = np.arange(n) if graph is None else np.flatnonzero(graph.out_degrees)
     for _ in range(rounds):
@@ -538,35 +521,27 @@ def gossip_estimates(
         sent = np.where(sums[senders, -1:] > 1e-250, 0.5, 0.0) * sums[senders]
         sums[senders] -= sent
         np.add.at(sums, receivers, sent)
-        messages += len(senders)
-    return sums[:, :-1] / sums[:, -1:], messages
+    return sums[:, :-1] / sums[:, -1:], rounds * len(senders)
 
 
 def _estimates(
-    labels: Histograms, rounds: int | None, graph: Topology | None, seed: int | np.random.Generator
+    labels: Labels, rounds: int | None, graph: Topology | None, seed: int | np.random.Generator
 ) -> tuple[np.ndarray, int] | None:
     """Return the estimates of the global distribution and messages sent, or None if exact."""
-    n = len(labels.shares)
-    if graph is not None and rounds is None:
-        raise ValueError(
-            "`gossip_graph` must be left out unless the number of `gossip_rounds` is given"
-        )
     if rounds is None:
+        if graph is not None:
+            raise ValueError(
+                "`gossip_graph` must be left out unless the number of `gossip_rounds` is given"
+            )
         return None
-    if graph is not None and not isinstance(graph, Topology):
-        raise TypeError(
-            f"`gossip_graph` must be a Topology, got {type(graph).__name__}; use "
-            "topofl.as_topology(graph)"
-        )
-    if graph is not None and graph.n != n:
-        raise ValueError(f"`gossip_graph` must have n={n} nodes, {graph.name} has {graph.n}")
-    return gossip_estimates(
-        labels.shares, check_int("gossip_rounds", rounds, minimum=0), stream(seed, "gossip"), graph
-    )
+    if graph is not None:
+        need_topology("gossip_graph", graph, len(labels[0]))
+    rounds = check_int("gossip_rounds", rounds, minimum=0)
+    return gossip_estimates(labels[0], rounds, stream(seed, "gossip"), graph)
 
 
 def _run(
-    labels: Histograms,
+    labels: Labels,
     clique_size: int,
     steps: int,
     distance: str,
@@ -576,59 +551,44 @@ def _run(
 ) -> SwapTrace:
     """Run decentralized Greedy-Swap; only the last row of skews is recorded unless `traced`."""
     steps = check_int("steps", steps, minimum=0)
-    n, classes = labels.shares.shape
+    n, classes = labels[0].shape
     groups = random_groups(n, clique_size, rng)
-    estimates, sent = (np.tile(labels.overall, (n, 1)), 0) if gossiped is None else gossiped
-    leaders = _Leaders(groups, None if gossiped is None else estimates)
     cliques = cliques_of(groups, labels, distance)
+    exact = np.tile(cliques[0].reference, (n, 1))
+    estimates, sent = (exact, 0) if gossiped is None else gossiped
+    leader_of = partial(_leader_of, np.argsort(np.concatenate(groups)))
+    improving = improving_swaps
+    if gossiped is not None:
+        improving = partial(_improving_by_estimates, estimates, leader_of)
+    leaders = [int(group[0]) for group in groups]
     skews = np.tile([clique.skew for clique in cliques], (steps + 1 if traced else 1, 1))
     messages, numbers = np.zeros((2, steps + 1), np.int64)
     messages[0] = sent + n - len(cliques)
     numbers[0] = sent * (classes + 1) + (n - len(cliques)) * classes
-    draws = rng.random((steps, 3)) if len(cliques) > 1 else np.empty((0, 3))
-    for step, (a, b, swapped) in enumerate(swap_steps(cliques, draws, leaders.swaps), 1):
-        messages[step], numbers[step] = leaders.traffic(a, b, cliques, classes, swapped)
-        if swapped:
-            skews[step * traced :, [a, b]] = cliques[a].skew, cliques[b].skew
+    for step, (a, b, swapped) in enumerate(swap_steps(cliques, steps, rng, improving), 1):
+        messages[step] = 2
+        numbers[step] = len(cliques[a].nodes) * (classes + 1)
+        if not swapped:
+            continue
+        skews[step * traced :, [a, b]] = cliques[a].skew, cliques[b].skew
+        numbers[step] += classes + 2
+        for k in (a, b):
+            before, leaders[k] = leaders[k], leader_of(cliques[k])
+            size, handed_over = len(cliques[k].nodes), leaders[k] != before
+            messages[step] += size - 1 + handed_over
+            numbers[step] += (size - 1) * size + handed_over * size * (classes + 1)
     final = tuple(tuple(clique.nodes.tolist()) for clique in cliques)
     return SwapTrace(final, skews, estimates, messages, numbers)
 
 
-class _Leaders:
-    """Leaders of cliques, with their estimates of the global distribution and their messages."""
+def _leader_of(identifiers: np.ndarray, clique: Clique) -> int:
+    """Return the member with the smallest identifier."""
+    return int(clique.nodes[identifiers[clique.nodes].argmin()])
 
-    def __init__(self, groups: list[np.ndarray], estimates: np.ndarray | None) -> None:
-        order = np.concatenate(groups)
-        self.identifiers = np.empty(len(order), np.int64)
-        self.identifiers[order] = np.arange(len(order))
-        self.estimates = estimates
-        self.nodes = [int(group[0]) for group in groups]
 
-    def leader_of(self, clique: Clique) -> int:
-        """Return the member with the smallest identifier."""
-        return int(clique.nodes[self.identifiers[clique.nodes].argmin()])
-
-    def swaps(self, a: Clique, b: Clique) -> np.ndarray:
-        """Return the swaps that lower the sum of skews by the estimate of the leader of `b`."""
-        if self.estimates is None:
-            return improving_swaps(a, b)
-        estimate = self.estimates[self.leader_of(b)]
-        return improving_swaps(a.with_reference(estimate), b.with_reference(estimate))
-
-    def traffic(
-        self, a: int, b: int, cliques: list[Clique], classes: int, swapped: bool
-    ) -> tuple[int, int]:
-        """Return the messages and numbers of a step between the leaders of cliques a and b."""
-        messages = 2
-        numbers = len(cliques[a].nodes) * (classes + 1)
-        if not swapped:
-            return messages, numbers
-        numbers += classes + 2
-        for k in (a, b):
-            size = len(cliques[k].nodes)
-            leader = self.leader_of(cliques[k])
-            handed_over = leader != self.nodes[k]
-            messages += size - 1 + handed_over
-            numbers += (size - 1) * size + handed_over * size * (classes + 1)
-            self.nodes[k] = leader
-        return messages, numbers
+def _improving_by_estimates(
+    estimates: np.ndarray, leader_of: Callable[[Clique], int], a: Clique, b: Clique
+) -> np.ndarray:
+    """Return the swaps that lower the sum of skews by the estimate of the leader of `b`."""
+    estimate = estimates[leader_of(b)]
+    return improving_swaps(a.with_reference(estimate), b.with_reference(estimate))

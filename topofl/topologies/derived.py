@@ -1,4 +1,4 @@
-"""Graphs made of others: matchings, failing links, participation, thinned cliques, operations."""
+"""Graphs made of others: matchings, failing links, participation, operations."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -10,15 +10,16 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from topofl._support.check import check_indices, check_int, check_probability
+from topofl._support.check import check_indices, check_probability
 from topofl._support.public import public
 from topofl._support.seeding import random_keys, stream, torch_seed
 from topofl.topologies._generator import (
     check_weights_unused,
     generator,
+    pair_numbers,
     periodic,
-    static_graph,
     with_some_edges,
+    without_edges,
 )
 from topofl.topology import (
     Topology,
@@ -27,6 +28,7 @@ from topofl.topology import (
     as_pairs,
     from_edges,
     graph_of,
+    static_graph,
 )
 
 __all__ = [
@@ -36,7 +38,6 @@ __all__ = [
     "participation",
     "relabel",
     "remove_edges",
-    "thin_cliques",
     "union",
     "with_groups",
 ]
@@ -344,83 +345,6 @@ def _among_participants(base: Topology | TopologySequence, k: int, seed: int, t:
     return with_some_edges(graph, takes_part[senders] & takes_part[receivers])
 
 
-@generator(
-    family="derived",
-    examples=["thin_cliques,base=(dcliques:50,clique_size=5,inter=ring,seed=0),removed=2,seed=0"],
-)
-def thin_cliques(base: Topology, removed: int, *, seed: int | np.random.Generator) -> Topology:
-    """Return `base` without `removed` uniformly random undirected edges inside each of its groups.
-
-    Edges between groups and the ``groups`` do not change, so :func:`topofl.mixing.within_groups`
-    averages over the members of the clique that are still neighbors. A complete clique of k nodes
-    stays connected if at most k - 2 edges are removed, since isolating a node takes k - 1.
-
-    Parameters
-    ----------
-    base
-        An undirected graph with groups, for example from :func:`topofl.topologies.dcliques`.
-    removed
-        Edges to remove from each group, at least 0. The paper removes 1 and 5 of the 45 edges of a
-        clique of 10.
-    seed
-        Integer or generator.
-
-    Raises
-    ------
-    TypeError
-        If `base` is not a Topology.
-    TopologyError
-        If `base` is directed or has no groups.
-    ValueError
-        If some group has fewer edges than `removed`.
-
-    References
-    ----------
-    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-F.
-
-    Examples
-    --------
-    >>> from topofl.topologies import dcliques
-    >>> base = dcliques(n=100, inter="ring", seed=0)
-    >>> thin_cliques(base, removed=5, seed=0).n_edges  # 10 * (45 - 5) + 10
-    410
-    """
-    removed = check_int("removed", removed, minimum=0)
-    sources, targets, group = _inner_edges(base)
-    sizes = np.bincount(group, minlength=len(base.groups))
-    if removed > sizes.min():
-        too_small = np.flatnonzero(sizes < removed)
-        k = too_small[0]
-        raise ValueError(
-            f"`removed` must be at most {sizes.min()}, the fewest edges in a clique of "
-            f"{base.name}, got {removed}: clique {k} of {len(base.groups[k])} nodes has "
-            f"{sizes[k]} edges ({len(too_small)} such cliques)"
-        )
-    order = np.lexsort((stream(seed, "graph").random(len(group)), group))
-    rank = np.arange(len(group)) - np.searchsorted(group[order], group[order])
-    gone = order[rank < removed]
-    lost = np.stack([sources[gone], targets[gone]], axis=1)
-    return _without(base, np.concatenate([lost, lost[:, ::-1]]))
-
-
-def _inner_edges(base: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the sources, targets and groups of the undirected edges inside groups."""
-    if not isinstance(base, Topology):
-        raise TypeError(
-            f"`base` must be a Topology, got {type(base).__name__}; use topofl.as_topology(graph)"
-        )
-    if base.is_directed:
-        raise TopologyError(f"`base` must be undirected, {base.name} is directed")
-    if not base.groups:
-        raise TopologyError(
-            f"`base` must have groups, {base.name} has none; use topologies.dcliques(...)"
-        )
-    label = base.group_of
-    u, v = base.edge_index
-    inside = (u < v) & (label[u] == label[v]) & (label[u] >= 0)
-    return u[inside], v[inside], label[u[inside]]
-
-
 @public
 def union(*graphs: Any, name: str | None = None) -> Topology:
     """Return the union of graphs: all their edges with weight 1, and the groups of the first graph.
@@ -611,28 +535,17 @@ def remove_edges(graph: Any, edges: Iterable[tuple[int, int]] | np.ndarray) -> T
     name = f"remove_edges({graph.name}, edges[{len(pairs)}])"
     if not graph.is_directed:
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
-    return replace(_without(graph, pairs), name=name)
-
-
-def _without(graph: Topology, pairs: np.ndarray) -> Topology:
-    """Return the graph without these (E, 2) pairs (source, target)."""
-    gone = np.isin(_numbers(graph.edge_index.T, graph.n), _numbers(pairs, graph.n))
-    return with_some_edges(graph, ~gone)
+    return replace(without_edges(graph, pairs), name=name)
 
 
 def _check_edges(graph: Topology, edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
     """Return (E, 2) edges of the graph, or raise for the first pair that is not an edge."""
     pairs = check_indices("edges", as_pairs(edges).reshape(-1), graph.n).reshape(-1, 2)
-    known = np.isin(_numbers(pairs, graph.n), _numbers(graph.edge_index.T, graph.n))
+    known = np.isin(pair_numbers(pairs, graph.n), pair_numbers(graph.edge_index.T, graph.n))
     if not known.all():
         u, v = pairs[known.argmin()]
         raise ValueError(f"`edges` must be edges of {graph.name}, got ({u}, {v})")
     return pairs
-
-
-def _numbers(pairs: np.ndarray, n: int) -> np.ndarray:
-    """Return a unique number for each pair of nodes."""
-    return pairs[:, 0] * n + pairs[:, 1]
 
 
 @public

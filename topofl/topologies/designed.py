@@ -6,21 +6,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._support.check import check_int, check_shares
+from topofl._support.check import check_int
 from topofl._support.seeding import stream
-from topofl.topologies._edge_swaps import (
-    HOPS,
-    Design,
-    check_network,
-    completed,
-    components,
-    keys_of,
-    swapped,
-)
-from topofl.topologies._generator import counts_of, generator
-from topofl.topologies._generator import label_shares as shares_of
+from topofl.topologies._edge_swaps import HOPS, Design, completed, components, keys_of, swapped
+from topofl.topologies._generator import generator, shares_of
 from topofl.topologies.cliques import greedy_swap
-from topofl.topology import Topology, TopologyError
+from topofl.topology import Topology, TopologyError, need_topology
 
 __all__ = ["designed"]
 
@@ -128,7 +119,7 @@ def designed(
     >>> all(found < metrics.neighborhood_heterogeneity(x, clients, hops=10) for x in others)
     True
     """
-    shares = _shares(label_counts, n, label_shares)
+    shares = shares_of(label_counts, n, label_shares)
     hops, steps = check_int("hops", hops, minimum=1), check_int("steps", steps, minimum=0)
     rng = stream(seed, "graph")
     n = len(shares)
@@ -151,18 +142,9 @@ def designed(
     return Topology(adjacency)
 
 
-def _shares(label_counts: Any, n: int | None, label_shares: Any) -> np.ndarray:
-    """Return label shares (n, classes), or raise."""
-    if label_shares is None:
-        return shares_of(counts_of(label_counts, n, classes=10))
-    if label_counts is not None or n is not None:
-        raise ValueError("`label_shares` must be the only description of the data, got another too")
-    return check_shares(label_shares)
-
-
 def _edge_keys(argument: str, graph: Topology, n: int) -> np.ndarray:
     """Return the sorted keys ``i * n + j`` of the edges of an undirected graph on n nodes."""
-    check_network(argument, graph, n)
+    need_topology(argument, graph, n)
     if graph.is_directed:
         raise ValueError(f"`{argument}` must be undirected, {graph.name} is directed")
     return np.unique(keys_of(graph.edge_index.T, n))
@@ -208,9 +190,8 @@ def _starts(shares: np.ndarray, design: Design, rng: np.random.Generator) -> Ite
         if size >= 3:
             size = min(size, len(shares))
             groups = greedy_swap(label_shares=shares, clique_size=size, seed=rng).groups
-            wanted = np.array(
-                [(i, j) for group in groups for i in group for j in group if i < j]
-            ).reshape(-1, 2)
+            pairs = [(i, j) for group in groups for i in group for j in group if i < j]
+            wanted = np.array(pairs).reshape(-1, 2)
         elif size:
             continue
         for _ in range(1 if size else DRAWS):

@@ -9,13 +9,7 @@ from itertools import count
 
 import numpy as np
 
-from topofl._support.check import (
-    check_edges,
-    check_int,
-    check_nodes,
-    check_positive,
-    check_switch,
-)
+from topofl._support.check import check_edges, check_int, check_nodes, check_positive, check_switch
 from topofl._support.seeding import stream
 from topofl.topologies._generator import generator, periodic, redrawn, with_own_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, from_edges
@@ -112,10 +106,8 @@ def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
     """
     directed = bool(check_switch("directed", directed, auto=False))
     check_edges(n * _n_offsets(n), "n", per="period")
-    edges = [
-        _offset_edges(n, 2**e) if directed else _exchange_edges(n, 2**e)
-        for e in range(_n_offsets(n))
-    ]
+    edges_of = _offset_edges if directed else _exchange_edges
+    edges = [edges_of(n, 2**e) for e in range(_n_offsets(n))]
     return periodic([from_edges(pairs, n, directed=directed) for pairs in edges])
 
 
@@ -387,9 +379,8 @@ def _exchange(part: np.ndarray, later: np.ndarray, k: int) -> list[Round]:
     groups, blocks, size = part.shape
     count_later = later.shape[1]
     partners = part[:, :, :count_later]
-    edges = np.stack([np.broadcast_to(later[:, None], partners.shape), partners], axis=-1).reshape(
-        -1, 2
-    )
+    ends = np.broadcast_to(later[:, None], partners.shape)
+    edges = np.stack([ends, partners], axis=-1).reshape(-1, 2)
     rounds = [(edges, np.full(len(edges), size / (blocks * size + count_later)))]
     idle = part[:, :, count_later:].reshape(groups, -1)
     full = idle.shape[1] // (k + 1) * (k + 1)

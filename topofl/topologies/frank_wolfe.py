@@ -8,11 +8,12 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
+from topofl._linalg.sparse import is_strong
 from topofl._support.check import check_int, check_nonnegative
 from topofl._support.public import public, warn_caller
-from topofl.topologies._edge_swaps import HOPS, check_network, heterogeneity, slopes
-from topofl.topologies._generator import counts_of, generator, label_shares
-from topofl.topology import Topology
+from topofl.topologies._edge_swaps import HOPS, heterogeneity, slopes
+from topofl.topologies._generator import generator, shares_of
+from topofl.topology import Topology, need_topology
 
 __all__ = ["designed_directed", "stl_fw", "stl_fw_trace"]
 
@@ -136,14 +137,14 @@ def _checked(
     label_counts: Any, n: int | None, degree: int, lam: float, others: str
 ) -> tuple[np.ndarray, float]:
     """Return the label shares and `lam`, or raise; `others` are generators for more nodes."""
-    counts = counts_of(label_counts, n, classes=10)
+    shares = shares_of(label_counts, n)
     check_int("degree", degree, minimum=0)
-    if len(counts) > SIZE_LIMIT:
+    if len(shares) > SIZE_LIMIT:
         raise ValueError(
             f"`label_counts` must have at most {SIZE_LIMIT} nodes, since Frank-Wolfe solves dense "
-            f"assignment problems, got {len(counts)}; use {others}"
+            f"assignment problems, got {len(shares)}; use {others}"
         )
-    return label_shares(counts), check_nonnegative("lam", lam)
+    return shares, check_nonnegative("lam", lam)
 
 
 def _graph_with(weights: sparse.csr_array) -> Topology:
@@ -264,22 +265,18 @@ def _designed(objective: "_Objective", degree: int) -> sparse.csr_array:
         *_, weights = frank_wolfe_steps(objective.deviations, degree, objective.lam)
     else:
         weights = objective.minimized(identity, degree)
-    if degree == 0 or _is_connected(weights):
+    if degree == 0 or is_strong(weights):
         return weights
     start = (identity + _permutation(objective.slope(identity), joined=True)) / 2
     found = objective.minimized(sparse.csr_array(start), degree - 1)
-    return found if _is_connected(found) else weights
-
-
-def _is_connected(weights: sparse.csr_array) -> bool:
-    return connected_components(weights, directed=True, connection="strong")[0] == 1
+    return found if is_strong(found) else weights
 
 
 def _forbidden_costs(n: int, allowed: Topology | None) -> np.ndarray | None:
     """Return (n, n) infinite costs at receiver and sender of edges that are not allowed."""
     if allowed is None:
         return None
-    check_network("allowed", allowed, n)
+    need_topology("allowed", allowed, n)
     costs = np.where(allowed.adjacency.toarray().T != 0, 0.0, np.inf)
     np.fill_diagonal(costs, 0.0)
     return costs

@@ -9,15 +9,9 @@ import scipy.sparse as sparse
 from topofl._support.check import check_choice, check_int
 from topofl._support.public import public
 from topofl._support.seeding import stream
-from topofl.topologies._generator import (
-    counts_of,
-    cycle_edges,
-    distinct_pairs,
-    generator,
-    label_shares,
-)
+from topofl.topologies._generator import cycle_edges, distinct_pairs, generator, shares_of
 from topofl.topologies.random import random_regular
-from topofl.topology import Topology, TopologyError, from_edges
+from topofl.topology import Topology, TopologyError, from_edges, need_topology
 
 __all__ = ["dissimilar_ring", "neighborhood_swap", "neighborhood_swap_trace"]
 
@@ -138,18 +132,13 @@ def _checked(
     label_counts: Any, base: Topology | int, n: int | None, seed: int | np.random.Generator
 ) -> tuple[np.ndarray, Topology, np.random.Generator]:
     """Return the label shares, the base graph and the random generator."""
-    counts = counts_of(label_counts, n, classes=10)
+    shares = shares_of(label_counts, n)
     rng = stream(seed, "graph")
     if not isinstance(base, Topology):
-        base = _regular(len(counts), base, rng)
+        base = _regular(len(shares), base, rng)
     if base.is_directed:
         raise TopologyError(f"`base` must be undirected, {base.name} is directed")
-    if base.n != len(counts):
-        raise ValueError(
-            f"`base` must have one node per row of `label_counts`, {len(counts)}, {base.name} has "
-            f"{base.n}"
-        )
-    return label_shares(counts), base, rng
+    return shares, need_topology("base", base, len(shares)), rng
 
 
 def _regular(n: int, degree: object, rng: np.random.Generator) -> Topology:
@@ -276,11 +265,11 @@ def dissimilar_ring(
     >>> graph.in_neighbors(0).tolist()
     [2, 3]
     """
-    counts = counts_of(label_counts, n, classes=10)
+    shares = shares_of(label_counts, n)
     follow = _TIES[check_choice("ties", ties, _TIES)]
-    order = stream(seed, "graph").permutation(len(counts))
-    order = order[follow(label_shares(counts)[order])]
-    return from_edges(cycle_edges(order), len(counts))
+    order = stream(seed, "graph").permutation(len(shares))
+    order = order[follow(shares[order])]
+    return from_edges(cycle_edges(order), len(shares))
 
 
 def _stable_dissimilar(shares: np.ndarray) -> np.ndarray:

@@ -72,11 +72,8 @@ def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topolog
         raise ValueError(f"`p` must be above 0, got {p:g}")
     check_edges(p * n * (n - 1) / 2, "n", "p")
     remedy = f"take `p` above log(n) / n = {np.log(n) / n:.3g}"
-    sizes = np.array([n])
     return _connected(
-        lambda: from_edges(independent_pairs(sizes, p, rng), n),
-        f"erdos_renyi(n={n}, p={p}, seed={seed})",
-        remedy,
+        lambda: _draw_erdos_renyi(n, p, rng), f"erdos_renyi(n={n}, p={p}, seed={seed})", remedy
     )
 
 
@@ -549,12 +546,10 @@ def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topolo
         raise TopologyError(f"`k` must be at least 2 to connect n={n} nodes, got 1")
     check_edges(n * max(k, n - k if 2 * k >= n else 0) / 2, "n", "k")
     rng = stream(seed, "graph")
-    for _ in range(_TRIES):
-        graph = from_edges(_regular_edges(n, k, rng), n)
-        if graph.is_connected:
-            return graph
-    raise TopologyError(
-        f"no connected graph with n={n} and k={k} in {_TRIES} draws; use another `seed` or `k`"
+    return _connected(
+        lambda: from_edges(_regular_edges(n, k, rng), n),
+        f"random_regular(n={n}, k={k}, seed={seed})",
+        "use another `seed` or `k`",
     )
 
 
@@ -564,8 +559,7 @@ def _regular_edges(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
 
     if k == 2:
         return cycle_edges(rng.permutation(n))
-    # An integer seed is 10 times faster than seed=rng.
-    draw = partial(nx.random_regular_graph, n=n, seed=int(rng.integers(2**63)))
+    draw = partial(nx.random_regular_graph, n=n, seed=_integer(rng))
     if 2 * k < n:
         return np.array(draw(k).edges)
     # The complement of a sparse graph, since drawing dense graphs directly hardly ever succeeds.

@@ -75,10 +75,9 @@ def as_pairs(edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
     check_unmasked("edges", edges)
     try:
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
-    except TypeError as error:
-        raise TypeError(f"`edges` must be pairs (source, target), got {shown(edges)}") from error
-    except ValueError as error:
-        raise ValueError(f"`edges` must be pairs (source, target): {error}") from error
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"`edges` must be pairs (source, target), got {shown(edges)}") from error
     if pairs.size == 0:
         return np.zeros((0, 2), np.int64)
     if not np.issubdtype(pairs.dtype, np.integer):
@@ -183,40 +182,46 @@ def as_topology(
     """
     own = bool(check_switch("own_weights", own_weights, auto=False))
     n = None if n is None else check_nodes(n)
-    return _checked(graph, name, _Options(n, drop_self_loops, own))
+    return _checked("graph", graph, name, _Options(n, drop_self_loops, own))
 
 
-def _checked(graph: Any, name: str | None, options: _Options) -> Topology | TopologySequence:
-    """Convert a graph by its type, and check its number of nodes."""
+def graph_of(argument: str, graph: Any) -> Topology | TopologySequence:
+    """Convert a graph by :func:`as_topology`; errors name the caller's argument."""
+    return _checked(argument, graph, None, _Options(None, False, False))
+
+
+def static_graph(argument: str, graph: Any) -> Topology:
+    """Convert a graph that does not change by :func:`as_topology`, or raise ``TypeError``."""
+    topology = graph_of(argument, graph)
+    if not isinstance(topology, Topology):
+        raise TypeError(
+            f"`{argument}` must be one graph, got {shown(topology)}; take one of its rounds, e.g. "
+            ".at(0)"
+        )
+    return topology
+
+
+def _checked(
+    argument: str, graph: Any, name: str | None, options: _Options
+) -> Topology | TopologySequence:
+    """Convert a graph by its type, and check its number of nodes; errors name the argument."""
     try:
         topology = _convert(graph, name, options)
     except (TypeError, ValueError) as error:
-        raise _naming("graph", error) from error.__cause__
-    if options.n is not None and topology.n != options.n:
+        text = str(error)
+        if f"`{argument}`" in text:
+            raise
+        named = f"`{argument}` must be a graph: {text}"
+        if text.startswith("`graph` must be "):
+            named = text.replace("`graph`", f"`{argument}`", 1)
+        kinds = (TopologyError, TypeError, ValueError)
+        raise next(kind for kind in kinds if isinstance(error, kind))(named) from error.__cause__
+    if options.n not in (None, topology.n):
         raise ValueError(
             f"`n` must be left out or be {topology.n}, the number of nodes of `graph`, got "
             f"{options.n}"
         )
     return topology
-
-
-def graph_of(argument: str, graph: Any) -> Topology | TopologySequence:
-    """Convert a graph by :func:`as_topology`; errors name the caller's argument."""
-    try:
-        return as_topology(graph)
-    except (TypeError, ValueError) as error:
-        raise _naming(argument, error) from error.__cause__
-
-
-def _naming(argument: str, error: TypeError | ValueError) -> TypeError | ValueError:
-    """Return the error if it names the argument, else an error of the same type that does."""
-    if f"`{argument}`" in str(error):
-        return error
-    kind = next(kind for kind in (TopologyError, TypeError, ValueError) if isinstance(error, kind))
-    text = str(error)
-    if text.startswith("`graph` must be "):
-        return kind(text.replace("`graph`", f"`{argument}`", 1))
-    return kind(f"`{argument}` must be a graph: {text}")
 
 
 def _convert(graph: Any, name: str | None, options: _Options) -> Topology | TopologySequence:
@@ -228,13 +233,11 @@ def _convert(graph: Any, name: str | None, options: _Options) -> Topology | Topo
             graph = replace(graph, own_weights=True)
         return graph if name is None else replace(graph, name=name)
     if is_networkx(graph):
-        return _from_matrix(
-            *read_networkx("graph", graph), name or graph.name or "networkx", options
-        )
+        matrix, nodes = read_networkx("graph", graph)
+        return _from_matrix(matrix, nodes, name or graph.name or "networkx", options)
     if is_pyg(graph):
-        return _from_matrix(
-            *read_pyg("graph", graph, own_weights=options.own_weights), name or "pyg", options
-        )
+        matrix, nodes = read_pyg("graph", graph, own_weights=options.own_weights)
+        return _from_matrix(matrix, nodes, name or "pyg", options)
     if sparse.issparse(graph):
         return _from_matrix(graph, (), name or "matrix", options)
     if callable(graph) and not hasattr(graph, "__array__"):
@@ -269,10 +272,8 @@ def _from_array(graph: Any, name: str | None, options: _Options) -> Topology:
         if any(isinstance(node, str) for pair in pairs for node in pair):
             return _from_named_pairs(pairs, name or "edges", options)
     # A list of two tuples is no 2 x 2 matrix.
-    is_edge_list = has_pairs and (
-        len(array) != 2
-        or (isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph))
-    )
+    in_tuples = isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph)
+    is_edge_list = has_pairs and (len(array) != 2 or in_tuples)
     if is_edge_list and array.dtype.kind in "Of" and isinstance(graph, Sequence):
         # Integers too large for int64 make numpy choose object or float.
         nodes = [node for pair in graph for node in pair if isinstance(node, int)]
@@ -419,15 +420,13 @@ def _from_list(graphs: Sequence[Any], name: str, options: _Options) -> TopologyS
             f"`graph` must be graphs with the same number of nodes, got {sizes}; give each graph "
             "all nodes, including those without edges"
         )
-    rounds = tuple(
-        _ordered_as(member, members[0], f"graph {k}") for k, member in enumerate(members)
-    )
+    rounds = [_ordered_as(member, members[0], f"graph {k}") for k, member in enumerate(members)]
     return TopologySequence(sizes[0], rounds.__getitem__, name=name, period=len(rounds))
 
 
 def _single_graph(graph: Any, options: _Options) -> Topology:
     """Convert the graph of one round, or raise ``TypeError`` if it changes over time."""
-    topology = _checked(graph, None, options._replace(is_round=True))
+    topology = _checked("graph", graph, None, options._replace(is_round=True))
     if not isinstance(topology, Topology):
         raise TypeError(f"one round of a sequence must be a single graph, got {shown(topology)}")
     return topology
@@ -445,29 +444,21 @@ def _ordered_as(graph: Topology, first: Topology, which: str) -> Topology:
     """
     if graph.n != first.n or graph.nodes == first.nodes:
         return graph
-    order = places_of(first.nodes, graph.nodes, first.n)
-    if isinstance(order, Missing):
+    try:
+        order = places_of(first.nodes, graph.nodes, first.n)
+    except KeyError as missing:
         raise ValueError(
-            f"`graph` must be graphs of the same nodes, {which} has no node {order.label!r}, which "
-            "the first one has; use the same labels in all graphs, or drop labels by "
+            f"`graph` must be graphs of the same nodes, {which} has no node {missing}, which the "
+            "first one has; use the same labels in all graphs, or drop labels by "
             "dataclasses.replace(topology, nodes=())"
-        )
+        ) from None
     new_index = np.argsort(order)
     groups = tuple(tuple(int(new_index[i]) for i in group) for group in graph.groups)
     adjacency = graph.adjacency[order][:, order]
     return replace(graph, adjacency=adjacency, groups=groups, nodes=first.nodes)
 
 
-class Missing(NamedTuple):
-    """A label that belongs to no node."""
-
-    label: Hashable
-
-
-def places_of(
-    wanted: tuple[Hashable, ...], nodes: tuple[Hashable, ...], n: int
-) -> np.ndarray | Missing:
-    """Return the nodes with the wanted labels, or the first missing one; empty means 0..n-1."""
+def places_of(wanted: tuple[Hashable, ...], nodes: tuple[Hashable, ...], n: int) -> np.ndarray:
+    """Return the nodes with the wanted labels, or raise ``KeyError``; empty labels mean 0..n-1."""
     index_of = {label: i for i, label in enumerate(nodes or range(n))}
-    found = [index_of.get(label, -1) for label in wanted or range(n)]
-    return Missing((wanted or range(n))[found.index(-1)]) if -1 in found else np.array(found)
+    return np.array([index_of[label] for label in wanted or range(n)])

@@ -81,9 +81,8 @@ def read_graph(
     try:
         topology = as_topology(graph, name=path.stem, **options)
     except (TypeError, ValueError) as error:
-        raise (TypeError if isinstance(error, TypeError) else ValueError)(
-            f"{path}: {error}"
-        ) from error
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{path}: {error}") from error
     if not isinstance(topology, Topology):
         raise TypeError(f"{path} must hold one graph, got {topology!r}")
     return topology
@@ -98,23 +97,19 @@ def _read(path: Path, directed: bool) -> Any:
         case suffix:
             import networkx as nx
 
-            content = _checked_bytes(path)
+            size = path.stat().st_size
+            if size > LARGEST_TEXT:
+                raise ValueError(
+                    f"it has {size:,} bytes, above the limit of {LARGEST_TEXT:,}; save its matrix "
+                    "with scipy.sparse.save_npz"
+                )
+            content = path.read_bytes()
             if suffix in (".edgelist", ".csv"):
                 lines = (_csv_lines if suffix == ".csv" else _lines)(content.decode("utf-8-sig"))
                 empty = nx.DiGraph() if directed else nx.Graph()
                 return _with_integer_labels(_with_edges(empty, lines))
             read = nx.read_graphml if suffix == ".graphml" else nx.read_gml
             return _with_integer_labels(read(BytesIO(content)))
-
-
-def _checked_bytes(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > LARGEST_TEXT:
-        raise ValueError(
-            f"it has {size:,} bytes, above the limit of {LARGEST_TEXT:,}; save its matrix with "
-            "scipy.sparse.save_npz"
-        )
-    return path.read_bytes()
 
 
 _Lines = Iterable[tuple[int, Sequence[str]]]
@@ -195,9 +190,8 @@ def _with_integer_labels(graph: "nx.Graph") -> "nx.Graph":
     :meth:`Topology.to_networkx` recorded is preserved.
     """
     numbers = {str(label): label for label in graph}
-    if not all(
-        text.isascii() and text.isdigit() and str(int(text[:40])) == text for text in numbers
-    ):
+    decimals = (text for text in numbers if text.isascii() and text.isdigit())
+    if sum(str(int(text[:40])) == text for text in decimals) < len(numbers):
         return graph
     ordered = graph.__class__()
     ordered.graph.update(graph.graph)
@@ -221,9 +215,8 @@ def _read_sparse(path: Path) -> Any:
     check_nodes(max(shape), name="shape")
     parts = read_arrays(path, partial(_matrix_arrays, form, shape), texts=["format"])
     data, *positions = (parts[name] for name in _PARTS[form])
-    return getattr(sparse, f"{form}_array")(
-        (data, tuple(positions)) if form == "coo" else (data, *positions), shape=shape
-    )
+    entries = (data, tuple(positions)) if form == "coo" else (data, *positions)
+    return getattr(sparse, f"{form}_array")(entries, shape=shape)
 
 
 _PARTS = {
@@ -240,11 +233,8 @@ def _header_arrays(headers: Mapping[str, Header]) -> list[str]:
     """Return the names of the arrays with format and shape, or raise ``ValueError``."""
     wanted = {"format": (), "shape": (2,)}
     for name, shape in wanted.items():
-        if (
-            name not in headers
-            or headers[name].shape != shape
-            or headers[name].dtype.itemsize > 100
-        ):
+        found = headers.get(name)
+        if found is None or found.shape != shape or found.dtype.itemsize > 100:
             raise ValueError(
                 f"`{name}` of shape {shape} is missing; save the matrix with scipy.sparse.save_npz"
             )

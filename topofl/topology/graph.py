@@ -1,6 +1,6 @@
 """Graphs on nodes 0..n-1: a read-only Topology, and a TopologySequence of changing graphs."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import index
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.sparse.csgraph import connected_components, shortest_path
+from scipy.sparse.csgraph import shortest_path
 
 from topofl._drawing.axes import draw_adjacency, draw_graph, draw_rounds
 from topofl._drawing.picture import rounds_svg, topology_svg
 from topofl._linalg import spectral
-from topofl._linalg.sparse import as_csr, is_symmetric
+from topofl._linalg.sparse import as_csr, hop_counts, is_strong, is_symmetric
 from topofl._support.check import (
     TOLERANCE,
     check_int,
@@ -171,7 +171,7 @@ class Topology:
     @cached_property
     def is_connected(self) -> bool:
         """Whether every node reaches every other along directed edges (strong connectivity)."""
-        return int(connected_components(self.adjacency, directed=True, connection="strong")[0]) == 1
+        return is_strong(self.adjacency)
 
     @cached_property
     def algebraic_connectivity(self) -> float:
@@ -238,9 +238,8 @@ class Topology:
     def out_neighbors(self, node: int) -> np.ndarray:
         """Return the nodes that `node` sends to, in ascending order."""
         node = self._check_node(node)
-        return self.adjacency.indices[
-            self.adjacency.indptr[node] : self.adjacency.indptr[node + 1]
-        ].astype(np.int64)
+        first, last = self.adjacency.indptr[node : node + 2]
+        return self.adjacency.indices[first:last].astype(np.int64)
 
     def _check_node(self, node: int) -> int:
         return check_int("node", node, minimum=0, maximum=self.n - 1)
@@ -326,6 +325,18 @@ class Topology:
     def to_pyg(self) -> "Data":
         """Return PyG ``Data`` with ``edge_index``, ``edge_weight`` (float64) and ``num_nodes``."""
         return as_pyg(self.edge_index, self.adjacency.data, self.n)
+
+
+def need_topology(argument: str, graph: Any, n: int | None = None) -> Topology:
+    """Return a graph that must be a Topology, of n nodes if n is given, or raise."""
+    if not isinstance(graph, Topology):
+        raise TypeError(
+            f"`{argument}` must be a Topology, got {type(graph).__name__}; use "
+            "topofl.as_topology(graph), or .at(t) of a sequence"
+        )
+    if n not in (None, graph.n):
+        raise ValueError(f"`{argument}` must have n={n} nodes, {graph.name} has {graph.n}")
+    return graph
 
 
 def unused_weights(graph: Topology) -> str:
@@ -448,12 +459,8 @@ class TopologySequence:
     period: int | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.generate):
-            raise TypeError(
-                "`generate` must be a function from a round to its Topology, got "
-                f"{shown(self.generate)}"
-            )
         check_nodes(self.n)
+        check_generate(self.generate, Topology)
         if self.period is not None:
             check_int("period", self.period, minimum=1)
 
@@ -470,17 +477,7 @@ class TopologySequence:
             labels differ from those of round 0.
         """
         t = check_int("t", t, minimum=0)
-        graph = self.generate(t % self.period if self.period else t)
-        if not isinstance(graph, Topology):
-            raise TypeError(
-                f"`generate` must return a Topology for every round, got {shown(graph)} in round "
-                f"{t}"
-            )
-        if graph.n != self.n:
-            raise ValueError(
-                f"every graph of {self.name} must have n={self.n} nodes, round {t} has {graph.n}; "
-                "give each graph all nodes, including those without edges"
-            )
+        graph = generated(self, Topology, t)
         nodes = self.__dict__.setdefault("nodes", graph.nodes) if t == 0 else self.nodes
         if graph.nodes != nodes:
             raise ValueError(
@@ -527,60 +524,30 @@ class TopologySequence:
         return rounds_svg(self)
 
 
+def check_generate(generate: object, kind: type) -> None:
+    """Raise ``TypeError`` unless a sequence is given a function."""
+    if not callable(generate):
+        raise TypeError(
+            f"`generate` must be a function from a round to its {kind.__name__}, got "
+            f"{shown(generate)}"
+        )
+
+
+def generated(sequence: Any, kind: type, t: int) -> Any:
+    """Return what a sequence generates in round t, or raise if its type or size is another one."""
+    found = sequence.generate(t % sequence.period if sequence.period else t)
+    if not isinstance(found, kind):
+        raise TypeError(
+            f"`generate` must return a {kind.__name__} for every round, got {shown(found)} in "
+            f"round {t}"
+        )
+    if found.n != sequence.n:
+        raise ValueError(
+            f"every {kind.__name__} of {sequence.name} must have n={sequence.n} nodes, round {t} "
+            f"has {found.n}; give each round all nodes, including those without edges"
+        )
+    return found
+
+
 MATRIX_BYTES = 4 * 2**30
 """Largest matrix of distances in bytes, that of 23,170 nodes."""
-
-BLOCK_BYTES = 64 * 2**20
-"""Memory in bytes of the searches that run at the same time."""
-
-SHALLOW = 64
-"""Eccentricity of node 0 up to which 64 searches run at once, one per bit of a word."""
-
-
-def hop_counts(adjacency: sparse.csr_array) -> np.ndarray:
-    """Return the number of ordered node pairs at each distance of 0, 1, ..., diameter hops.
-
-    The graph must be strongly connected. Takes O(n) memory in addition to the graph and the time of
-    n breadth-first searches, 64 of which run at once where distances are short.
-    """
-    if adjacency.shape[0] == 1:
-        return np.ones(1, dtype=np.int64)
-    first = shortest_path(adjacency, directed=True, unweighted=True, indices=0)
-    search = _counts_by_bits if first.max() <= SHALLOW else _counts_by_rows
-    counts = np.zeros(1, dtype=np.int64)
-    for found in search(adjacency):
-        longer, shorter = (found, counts) if len(found) > len(counts) else (counts, found)
-        counts = longer + np.pad(shorter, (0, len(longer) - len(shorter)))
-    return counts
-
-
-def _counts_by_rows(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
-    """Yield the counts of some sources at a time, from rows of the distance matrix."""
-    n = adjacency.shape[0]
-    size = max(1, BLOCK_BYTES // (8 * n))
-    for start in range(0, n, size):
-        sources = np.arange(start, min(start + size, n))
-        distances = shortest_path(adjacency, directed=True, unweighted=True, indices=sources)
-        yield np.bincount(distances.astype(np.int64).reshape(-1))
-
-
-def _counts_by_bits(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
-    """Yield the counts of some sources at a time.
-
-    Each source has one bit at every node, which is set once the search from it reaches the node.
-    """
-    n = adjacency.shape[0]
-    receivers = sparse.csr_array(adjacency.T)
-    words = max(1, BLOCK_BYTES // (8 * adjacency.nnz))
-    for start in range(0, n, 64 * words):
-        sources = np.arange(start, min(start + 64 * words, n))
-        reached = np.zeros((n, -(-len(sources) // 64)), dtype=np.uint64)
-        bits = np.left_shift(np.uint64(1), ((sources - start) % 64).astype(np.uint64))
-        reached[sources, (sources - start) // 64] = bits
-        totals = [0, len(sources)]
-        while totals[-1] < n * len(sources):
-            reached |= np.bitwise_or.reduceat(
-                reached[receivers.indices], receivers.indptr[:-1], axis=0
-            )
-            totals.append(int(np.bitwise_count(reached).sum(dtype=np.int64)))
-        yield np.diff(totals)

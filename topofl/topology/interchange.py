@@ -51,9 +51,8 @@ def read_networkx(
         )
     if graph.number_of_nodes() == 0:
         raise ValueError(f"`{argument}` must have at least one node, got none")
-    zero_edge = next(
-        ((u, v) for u, v, weight in graph.edges(data="weight", default=1) if weight == 0), None
-    )
+    edges = graph.edges(data="weight", default=1)
+    zero_edge = next(((u, v) for u, v, weight in edges if weight == 0), None)
     if zero_edge:
         raise ValueError(
             f"`{argument}` must have edge weights above 0, got 0 at {zero_edge}; remove such edges"
@@ -70,9 +69,8 @@ def _ordered_labels(graph: "nx.Graph") -> tuple[Hashable, ...]:
     """Return the labels, ordered by :data:`NODE_ORDER` or ascending if 0..n-1, else as stored."""
     labels = set(graph.nodes)
     words = str(graph.graph.get(NODE_ORDER, "")).split()
-    order = tuple(
-        int(word) for word in words if len(word) < 100 and word.removeprefix("-").isdecimal()
-    )
+    decimals = (word for word in words if word.removeprefix("-").isdecimal())
+    order = tuple(int(word) for word in decimals if len(word) < 100)
     if words and len(order) == len(labels) and set(order) == labels:
         return order
     numbers = range(len(labels))

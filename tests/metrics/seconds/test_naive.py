@@ -65,9 +65,8 @@ def test_graphs_that_change(name, waiting, make):
     graphs = [topologies.erdos_renyi(N, p=0.3, seed=seed) for seed in range(rounds)]
     changing = topofl.TopologySequence(N, lambda t: graphs[t], "changing")
     times = {"waiting": waiting, "exchanges": 2}
-    found = round_time(
-        changing, hardware=hardware, n_parameters=25, steps=3, rounds=rounds, seed=5, **times
-    )
+    more = {"n_parameters": 25, "steps": 3, "rounds": rounds, "seed": 5} | times
+    found = round_time(changing, hardware=hardware, **more)
     messages = [links(mixing.metropolis_hastings(graph)) for graph in graphs]
     seconds = drawn(hardware, rounds, 3, seed=5)
     check(found, naive_seconds(messages, seconds, hardware, nbytes=NBYTES, **times), rounds)
@@ -100,9 +99,8 @@ def test_servers_with_random_times(name, waiting):
     size = 4 if "placement" in options else N
     hardware = Hardware(compute=clocks.exponential(COMPUTE), **server_links(size), **options)
     times = {"waiting": waiting, "server": True}
-    found = round_time(
-        topologies.ring(N), hardware=hardware, n_parameters=25, rounds=5, seed=5, **times
-    )
+    more = {"n_parameters": 25, "rounds": 5, "seed": 5} | times
+    found = round_time(topologies.ring(N), hardware=hardware, **more)
     seconds = drawn(hardware, 5, 1, seed=5)
     check(found, naive_seconds([range(N)] * 5, seconds, hardware, nbytes=NBYTES, **times), 5)
 
@@ -123,9 +121,8 @@ def test_expected_parts(make, n, draws):
     found = round_time(graph, hardware=hardware, n_parameters=25)
     seconds = [means * hardware.compute.factor(rng, n) for _ in range(draws)]
     messages = links(mixing.metropolis_hastings(graph))
-    each = np.array(
-        [naive_seconds([messages], [one], hardware, nbytes=NBYTES)[1] for one in seconds]
-    )
+    naive = [naive_seconds([messages], [one], hardware, nbytes=NBYTES) for one in seconds]
+    each = np.array([parts for _, parts in naive])
     parts = (found.compute, found.latency, found.transfer)
     error = 4 * each.std(axis=0) / np.sqrt(draws)
     assert (np.abs(each.mean(axis=0) - parts) <= error + 1e-9).all()
@@ -142,31 +139,19 @@ RUNS = {
 @pytest.mark.parametrize("placement", [None, PLACES])
 @pytest.mark.parametrize("name", RUNS)
 def test_histories(name, placement, waiting):
-    history = topofl.run(
-        RUNS[name],
-        model=problems.linear(),
-        clients=problems.equal_clients(N),
-        topology=topologies.ring(N),
-        rounds=4,
-        seed=0,
-        progress=False,
-    )
+    settings = {"clients": problems.equal_clients(N), "topology": topologies.ring(N)}
+    settings |= {"model": problems.linear(), "rounds": 4, "seed": 0, "progress": False}
+    history = topofl.run(RUNS[name], **settings)
     server = name == "some at a server"
     size = 4 if placement else N
     tables = server_links(size) if server else links_of(size)
     hardware = Hardware(compute=COMPUTE, placement=placement, **tables)
     trained = ~np.isnan(history.node_loss)
     steps = history["steps"] / trained.sum(axis=1)
-    messages = [
-        np.flatnonzero(trained[t]) if server else links(history.mixing(t)) for t in range(4)
-    ]
-    naive = naive_seconds(
-        messages,
-        steps[:, None] * trained * COMPUTE,
-        hardware,
-        nbytes=4 * history.meta["parameters"],
-        exchanges=1 if server else 2,
-        waiting=waiting,
-        server=server,
-    )
+    messages = list(map(np.flatnonzero, trained))
+    if not server:
+        messages = [links(history.mixing(t)) for t in range(4)]
+    seconds, nbytes = steps[:, None] * trained * COMPUTE, 4 * history.meta["parameters"]
+    how = {"exchanges": 1 if server else 2, "waiting": waiting, "server": server}
+    naive = naive_seconds(messages, seconds, hardware, nbytes=nbytes, **how)
     check(round_time(history, hardware=hardware, waiting=waiting), naive, 4)

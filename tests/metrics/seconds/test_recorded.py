@@ -27,15 +27,10 @@ GRAPHS = {
 
 def run(algorithm, n=6, rounds=2, **options):
     """Return a run of nodes with equally many examples, and therefore equally many steps."""
-    return topofl.run(
-        algorithm,
-        model=problems.perceptron(),
-        clients=data.iid(problems.dataset(), n, seed=0, val_fraction=0.3),
-        rounds=rounds,
-        seed=0,
-        progress=False,
-        **{"topology": topologies.ring(n) if n > 2 else topologies.path(n), **options},
-    )
+    settings = {"model": problems.perceptron(), "rounds": rounds, "seed": 0, "progress": False}
+    settings |= {"topology": topologies.ring(n) if n > 2 else topologies.path(n)} | options
+    clients = data.iid(problems.dataset(), n, seed=0, val_fraction=0.3)
+    return topofl.run(algorithm, clients=clients, **settings)
 
 
 @pytest.mark.parametrize("name", [x for x in algorithms.__all__ if x not in OWN_CLOCK])
@@ -91,16 +86,9 @@ HARDWARE = {"compute": 0.5, "latency": 0.25, "bandwidth": 1e4}
 
 
 def run_over(graph, seed=0, rounds=4, **options):
-    return topofl.run(
-        algorithms.dsgd(lr=0.5, **options),
-        model=problems.linear(),
-        clients=problems.equal_clients(8),
-        topology=graph,
-        rounds=rounds,
-        seed=seed,
-        evaluation=1,
-        progress=False,
-    )
+    settings = {"model": problems.linear(), "clients": problems.equal_clients(8), "evaluation": 1}
+    settings |= {"topology": graph, "rounds": rounds, "seed": seed, "progress": False}
+    return topofl.run(algorithms.dsgd(lr=0.5, **options), **settings)
 
 
 def seconds_of(history):
