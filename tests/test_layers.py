@@ -199,7 +199,7 @@ ROOMS = {
         "references server",
     ],
     "advice": ["candidates predict", "recommend"],
-    "data": ["_labels", "dataset", "partition", "arrays edits partitioners", "graphs readers"],
+    "data": ["_labels", "dataset", "partition", "arrays edits", "partitioners", "graphs readers"],
     "metrics": [
         "_columns _rounds hardware",
         "consensus shape spectral waiting",

@@ -28,10 +28,8 @@ def exact(noise, steps, delta):
 
 def simple(noise, steps, delta):
     """Return the looser bound of Mironov (2017), Propositions 3 and 7, over some Renyi orders."""
-    orders = [1 + k / 10 for k in range(1, 100)]
-    return min(
-        order * steps / (2 * noise**2) + math.log(1 / delta) / (order - 1) for order in orders
-    )
+    orders = 1 + np.arange(1, 100) / 10
+    return min(orders * steps / (2 * noise**2) + math.log(1 / delta) / (orders - 1))
 
 
 @pytest.mark.parametrize("steps", [1, 30, 1000])
@@ -52,14 +50,12 @@ def sampled(noise, steps, sampling, delta):
 
     def moment(order):
         def integrand(x):
-            ratio = np.logaddexp(
-                math.log1p(-sampling), math.log(sampling) + (2 * x - 1) / (2 * noise**2)
-            )
+            moved = math.log(sampling) + (2 * x - 1) / (2 * noise**2)
+            ratio = np.logaddexp(math.log1p(-sampling), moved)
             return math.exp(norm.logpdf(x, scale=noise) + order * ratio)
 
-        return quad(
-            integrand, -30 * noise, order + 30 * noise, points=[0, order], limit=500, epsrel=1e-12
-        )[0]
+        ends, how = (-30 * noise, order + 30 * noise), {"limit": 500, "epsrel": 1e-12}
+        return quad(integrand, *ends, points=[0, order], **how)[0]
 
     def epsilon(order):
         spent_at = steps * math.log(moment(order)) / (order - 1)
@@ -76,11 +72,8 @@ def test_with_sampling_it_is_no_more_than_what_is_integrated_at_whole_orders(
 ):
     """And hardly less, as orders between these bring little."""
     most = sampled(noise, steps, sampling, DELTA)
-    assert (
-        0.97 * most
-        <= spent(noise, steps=steps, delta=DELTA, sampling=sampling)
-        <= most * (1 + 1e-9)
-    )
+    found = spent(noise, steps=steps, delta=DELTA, sampling=sampling)
+    assert 0.97 * most <= found <= most * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("sampling", [0.1, 0.5])
@@ -90,21 +83,17 @@ def test_of_one_sampled_step_it_is_no_less_than_what_is_exact(noise, sampling):
     epsilon = spent(noise, steps=1, delta=DELTA, sampling=sampling)
 
     def excess(x):
-        there = (1 - sampling) * norm.pdf(x, scale=noise) + sampling * norm.pdf(
-            x, loc=1, scale=noise
-        )
-        return max(there - math.exp(epsilon) * norm.pdf(x, scale=noise), 0)
+        without, present = norm.pdf(x, scale=noise), norm.pdf(x, loc=1, scale=noise)
+        there = (1 - sampling) * without + sampling * present
+        return max(there - math.exp(epsilon) * without, 0)
 
     assert quad(excess, -20 * noise, 1 + 20 * noise, limit=500)[0] <= DELTA
 
 
 def test_epsilon_of_25_steps():
     """25 steps with 5 times the noise are one step: at order 5.8 it is 2.9 + 11.5129 / 4.8."""
-    assert (
-        simple(5.0, 25, DELTA)
-        == simple(1.0, 1, DELTA)
-        == pytest.approx(2.9 + 11.5129 / 4.8, abs=1e-4)
-    )
+    wanted = pytest.approx(2.9 + 11.5129 / 4.8, abs=1e-4)
+    assert simple(5.0, 25, DELTA) == simple(1.0, 1, DELTA) == wanted
     assert exact(1.0, 1, DELTA) == pytest.approx(4.3767, abs=1e-3)
 
 
@@ -126,10 +115,8 @@ def test_log_lines_of_the_accountant_are_not_printed(caplog, capfd):
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(
-        ImportError,
-        match=r"dp-accounting, which is not installed; .* pip install 'topofl\[privacy\]'",
-    ):
+    match = r"dp-accounting, which is not installed; .* pip install 'topofl\[privacy\]'"
+    with pytest.raises(ImportError, match=match):
         spent(1.0, steps=1, delta=DELTA)
 
 
@@ -144,7 +131,6 @@ def test_a_missing_package_is_named(monkeypatch):
         ({"sampling": 0.0}, ValueError, "`sampling`"),
         ({"sampling": 1.5}, ValueError, "`sampling`"),
     ],
-    ids=["negative", "text", "no step", "no delta", "all", "nobody", "too many"],
 )
 def test_bad_arguments_are_named(change, error, message):
     with pytest.raises(error, match=message):

@@ -79,13 +79,19 @@ class Attack:
     """
 
     name: str
-    nodes: tuple[int, ...]
+    nodes: Sequence[int]
     forge: Forge
     to_each: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nodes", _check_attackers(self.nodes))
+        nodes = check_sequence("nodes", self.nodes)
+        attackers = sorted(check_int("nodes", node, minimum=0) for node in nodes)
+        if not attackers or len(set(attackers)) < len(attackers):
+            raise ValueError(
+                f"`nodes` must name at least one attacker, each once, got {shown(self.nodes)}"
+            )
+        object.__setattr__(self, "nodes", tuple(attackers))
         check_takes(
             f"`forge` of the attack {self.name!r}", self.forge, "sent", "bad", "weights", "rng"
         )
@@ -168,13 +174,12 @@ def sign_flip(nodes: Sequence[int], scale: float = 1.0) -> Attack:
     [[1.0, 2.0], [-6.0, -8.0]]
     """
     scale = check_nonnegative("scale", scale)
-    attackers = _check_attackers(nodes)
 
     def forge(sent: Tensor, bad: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
         del weights, rng
         return torch.where(bad[:, None], -scale * sent, sent)
 
-    return Attack("sign_flip", attackers, forge, settings={"scale": scale})
+    return Attack("sign_flip", nodes, forge, settings={"scale": scale})
 
 
 @public
@@ -212,17 +217,17 @@ def noise(nodes: Sequence[int], std: float) -> Attack:
     tensor([0, 4])
     """
     std = check_nonnegative("std", std)
-    attackers = _check_attackers(nodes)
 
     def forge(sent: Tensor, bad: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
         del bad, weights
         # drawn by column, so that numbers do not depend on the blocks of columns
-        drawn_by_column = rng.standard_normal((sent.shape[1], len(attackers)))
+        drawn_by_column = rng.standard_normal((sent.shape[1], len(attack.nodes)))
         forged = sent.clone()
-        forged[list(attackers)] = std * torch.from_numpy(drawn_by_column.T.copy()).to(sent)
+        forged[list(attack.nodes)] = std * torch.from_numpy(drawn_by_column.T.copy()).to(sent)
         return forged
 
-    return Attack("noise", attackers, forge, settings={"std": std})
+    attack = Attack("noise", nodes, forge, settings={"std": std})
+    return attack
 
 
 @public
@@ -269,17 +274,17 @@ def alie(nodes: Sequence[int], z: float | None = None) -> Attack:
     >>> attack.forge(models, bad, torch.eye(3), rng).tolist()
     [[1.0], [1.0], [3.0]]
     """
-    attackers = _check_attackers(nodes)
     chosen = None if z is None else check_number("z", z)
 
     def forge(sent: Tensor, bad: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
         del weights, rng
-        honest = sent[[i for i in range(len(sent)) if i not in attackers]]
-        deviations = _normal_quantile(len(sent), len(attackers)) if chosen is None else chosen
+        honest = sent[[i for i in range(len(sent)) if i not in attack.nodes]]
+        deviations = _normal_quantile(len(sent), len(attack.nodes)) if chosen is None else chosen
         shifted = honest.mean(0) - deviations * honest.std(0, correction=0)
         return torch.where(bad[:, None], shifted, sent)
 
-    return Attack("alie", attackers, forge, settings={"z": chosen})
+    attack = Attack("alie", nodes, forge, settings={"z": chosen})
+    return attack
 
 
 def _normal_quantile(n: int, attackers: int) -> float:
@@ -331,7 +336,6 @@ def dissensus(nodes: Sequence[int], strength: float) -> Attack:
     [[-1.0], [2.0]]
     """
     strength = check_nonnegative("strength", strength)
-    attackers = _check_attackers(nodes)
 
     def forge(sent: Tensor, bad: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
         del rng
@@ -344,14 +348,4 @@ def dissensus(nodes: Sequence[int], strength: float) -> Attack:
         factors = torch.where(attacking > 0, strength / attacking, 0)
         return sent - factors.to(sent.dtype)[:, None] * disagreement
 
-    return Attack("dissensus", attackers, forge, to_each=True, settings={"strength": strength})
-
-
-def _check_attackers(nodes: Sequence[int]) -> tuple[int, ...]:
-    """Return attackers in ascending order, or raise ``ValueError`` or ``TypeError``."""
-    attackers = sorted(
-        check_int("nodes", node, minimum=0) for node in check_sequence("nodes", nodes)
-    )
-    if not attackers or len(set(attackers)) < len(attackers):
-        raise ValueError(f"`nodes` must name at least one attacker, each once, got {shown(nodes)}")
-    return tuple(attackers)
+    return Attack("dissensus", nodes, forge, to_each=True, settings={"strength": strength})

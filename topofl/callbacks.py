@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from importlib import import_module
 from numbers import Integral, Real
 from os import PathLike
-from pathlib import Path
 from typing import Any, TextIO
 
 from topofl._support.check import check_int, check_path, shown
@@ -131,13 +130,23 @@ def jsonl(path: str | PathLike[str]) -> Callback:
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     log = jsonl(f"{folder}/log.jsonl")
     ...     log(Event("round", 1, {"train_loss": 2.5}))
     ...     print(Path(folder, "log.jsonl").read_text().partition(", ")[2].strip())
     "kind": "round", "round": 1, "values": {"train_loss": 2.5}}
     """
-    path = _log_file(check_path("path", path, "file"))
+    path = check_path("path", path, "file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with naming(path), path.open("a+b") as file:
+        file.seek(0)
+        if not _LINE_START.startswith(file.read(len(_LINE_START))):
+            raise FileExistsError(
+                f"`path` must be new or an older log, got {path} with other contents; name another"
+            )
+        file.seek(0)  # an incomplete last line is removed
+        file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
 
     def callback(event: Event) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -148,21 +157,6 @@ def jsonl(path: str | PathLike[str]) -> Callback:
                 raise OSError(f"{path} could not be written completely: is the disk full?")
 
     return callback
-
-
-def _log_file(path: Path) -> Path:
-    """Return the path of a new or older log, after removing an incomplete last line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with naming(path), path.open("a+b") as file:
-        file.seek(0)
-        if not _LINE_START.startswith(file.read(len(_LINE_START))):
-            raise FileExistsError(
-                f"`path` must be new or an older log, got {path} with other contents; name another "
-                "file"
-            )
-        file.seek(0)
-        file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
-    return path
 
 
 @public
@@ -201,11 +195,8 @@ def text(stream: TextIO | None = None, *, every: int | None = None) -> Callback:
             for name, value in event.values.items()
             if isinstance(value, Real | str)
         ]
-        print(
-            f"round {event.round} {event.kind}: {', '.join(shown_values)}",
-            file=stream or sys.stderr,
-            flush=True,
-        )
+        line = f"round {event.round} {event.kind}: {', '.join(shown_values)}"
+        print(line, file=stream or sys.stderr, flush=True)
 
     return callback
 
@@ -274,10 +265,8 @@ def wandb(project: str, **options: Any) -> Callback:
     library = _library("wandb", "wandb")
 
     def start(values: Mapping[str, Any]) -> Any:
-        config = _as_json(values) | options.get("config", {})
-        return library.init(
-            **{"project": project, "reinit": "create_new"} | options | {"config": config}
-        )
+        config = {"config": _as_json(values) | options.get("config", {})}
+        return library.init(**{"project": project, "reinit": "create_new"} | options | config)
 
     def log(run: Any, event: Event) -> None:
         if numbers := scalars(event):
@@ -326,7 +315,13 @@ def mlflow(
     logged: dict[str, int] = {}
 
     def start(values: Mapping[str, Any]) -> str:
-        run = _mlflow_run(client, experiment, run_id, run_name)
+        run = run_id
+        if run is None:
+            known = client.get_experiment_by_name(experiment)
+            place = known.experiment_id if known else client.create_experiment(experiment)
+            run = client.create_run(place, run_name=run_name).info.run_id
+        else:
+            client.update_run(run, status="RUNNING")
         logged.clear()
         logged.update(_mlflow_start(library, client, run, values))
         return run
@@ -345,26 +340,13 @@ def mlflow(
     return _tracker(start, log, lambda run, ending: client.set_terminated(run, status=ending))
 
 
-def _mlflow_run(client: Any, experiment: str, run_id: str | None, run_name: str | None) -> str:
-    """Return the id of an MLflow run, which is created or set to running again."""
-    if run_id is not None:
-        client.update_run(run_id, status="RUNNING")
-        return run_id
-    known = client.get_experiment_by_name(experiment)
-    place = known.experiment_id if known else client.create_experiment(experiment)
-    return client.create_run(place, run_name=run_name).info.run_id
-
-
 def _mlflow_start(library: Any, client: Any, run: str, values: Mapping[str, Any]) -> dict[str, int]:
     """Log missing settings to a run, and return the last round of each of its metrics."""
     known = client.get_run(run).data
     # MLflow limits the lengths of names and values, and parameters per call.
     flat = {name[:250]: str(value)[:6000] for name, value in _flattened(values).items()}
-    params = [
-        library.entities.Param(name, value)
-        for name, value in flat.items()
-        if name not in known.params
-    ]
+    new = {name: value for name, value in flat.items() if name not in known.params}
+    params = [library.entities.Param(name, value) for name, value in new.items()]
     for start in range(0, len(params), 100):
         client.log_batch(run, params=params[start : start + 100])
     return {
@@ -412,9 +394,6 @@ def _flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested dictionaries as a single one with dotted names."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= (
-            _flattened(value, f"{above}{name}.")
-            if isinstance(value, Mapping)
-            else {f"{above}{name}": value}
-        )
+        is_nested = isinstance(value, Mapping)
+        flat |= _flattened(value, f"{above}{name}.") if is_nested else {f"{above}{name}": value}
     return flat

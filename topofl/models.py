@@ -12,7 +12,7 @@ defaults are.
 import copy
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
@@ -53,6 +53,11 @@ _Conv2d = partial(nn.Conv2d, dtype=torch.float32)
 _GroupNorm = partial(nn.GroupNorm, dtype=torch.float32)
 
 
+def _chain(**layers: nn.Module) -> nn.Sequential:
+    """Return named layers that are applied one after the other."""
+    return nn.Sequential(OrderedDict(layers))
+
+
 @contextmanager
 def _built_from_seed_0() -> Iterator[None]:
     """Build modules in this context from seed 0, in float32 on the CPU.
@@ -75,17 +80,13 @@ def _built_from_seed_0() -> Iterator[None]:
         ) from error
 
 
-def _check_image_shape(in_shape: tuple[int, int, int], *, smallest: int) -> tuple[int, int, int]:
+def _check_image_shape(in_shape: Sequence[int], *, smallest: int) -> tuple[int, ...]:
     """Return channels, height and width, or raise if a side is below `smallest` pixels."""
     sides = check_sequence("in_shape", in_shape, "integers")
     if len(sides) != 3:
         raise ValueError(f"`in_shape` must be (channels, height, width), got {shown(in_shape)}")
-    channels, height, width = sides
-    return (
-        check_int("in_shape[0]", channels, minimum=1),
-        check_int("in_shape[1]", height, minimum=smallest),
-        check_int("in_shape[2]", width, minimum=smallest),
-    )
+    limits = enumerate((1, smallest, smallest))
+    return tuple(check_int(f"in_shape[{i}]", sides[i], minimum=least) for i, least in limits)
 
 
 @public
@@ -111,9 +112,7 @@ def logistic_regression(in_features: int = 784, n_classes: int = 10) -> nn.Seque
     in_features = check_int("in_features", in_features, minimum=1)
     n_classes = check_int("n_classes", n_classes, minimum=2)
     with _built_from_seed_0():
-        return nn.Sequential(
-            OrderedDict(flatten=nn.Flatten(), head=_Linear(in_features, n_classes))
-        )
+        return _chain(flatten=nn.Flatten(), head=_Linear(in_features, n_classes))
 
 
 @public
@@ -143,31 +142,25 @@ def gn_lenet(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) 
     """
     channels, height, width = _check_image_shape(in_shape, smallest=15)
     n_classes = check_int("n_classes", n_classes, minimum=2)
-    features = 64 * math.prod(_pooled(_pooled(_pooled(side))) for side in (height, width))
+    height, width = ((side + 1) // 8 - 1 for side in (height, width))  # pooled three times
+    features = 64 * height * width
     with _built_from_seed_0():
-        return nn.Sequential(
-            OrderedDict(
-                conv1=_Conv2d(channels, 32, 5, padding=2),
-                pool1=nn.MaxPool2d(3, 2),
-                norm1=_GroupNorm(2, 32),
-                relu1=nn.ReLU(),
-                conv2=_Conv2d(32, 32, 5, padding=2),
-                norm2=_GroupNorm(2, 32),
-                pool2=nn.MaxPool2d(3, 2),
-                relu2=nn.ReLU(),
-                conv3=_Conv2d(32, 64, 5, padding=2),
-                norm3=_GroupNorm(2, 64),
-                pool3=nn.MaxPool2d(3, 2),
-                relu3=nn.ReLU(),
-                flatten=nn.Flatten(),
-                head=_Linear(features, n_classes),
-            )
+        return _chain(
+            conv1=_Conv2d(channels, 32, 5, padding=2),
+            pool1=nn.MaxPool2d(3, 2),
+            norm1=_GroupNorm(2, 32),
+            relu1=nn.ReLU(),
+            conv2=_Conv2d(32, 32, 5, padding=2),
+            norm2=_GroupNorm(2, 32),
+            pool2=nn.MaxPool2d(3, 2),
+            relu2=nn.ReLU(),
+            conv3=_Conv2d(32, 64, 5, padding=2),
+            norm3=_GroupNorm(2, 64),
+            pool3=nn.MaxPool2d(3, 2),
+            relu3=nn.ReLU(),
+            flatten=nn.Flatten(),
+            head=_Linear(features, n_classes),
         )
-
-
-def _pooled(side: int) -> int:
-    """Return the side of an image after 3 x 3 max-pooling with stride 2."""
-    return (side - 3) // 2 + 1
 
 
 @public
@@ -287,7 +280,7 @@ def _lenet(
     """Return 5 x 5 convolutions, each with ReLU and 2 x 2 max-pooling, then linear layers."""
     channels, *sides = _check_image_shape(in_shape, smallest=16)
     n_classes = check_int("n_classes", n_classes, minimum=2)
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    layers: dict[str, nn.Module] = {}
     with _built_from_seed_0():
         for i, wide in enumerate(kernels, start=1):
             layers[f"conv{i}"] = _Conv2d(channels, wide, 5, padding=padding)
@@ -302,7 +295,7 @@ def _lenet(
             layers[f"relu{len(kernels) + i}"] = nn.ReLU()
             features = units
         layers["head"] = _Linear(features, n_classes)
-    return nn.Sequential(layers)
+    return _chain(**layers)
 
 
 @public
@@ -344,27 +337,24 @@ def resnet18_gn(
             f"`groups` must divide 64, the channels of the first stage, got {groups}; 32 is usual"
         )
     with _built_from_seed_0():
-        return nn.Sequential(
-            OrderedDict(
-                conv=_Conv2d(channels, 64, 3, padding=1, bias=False),
-                norm=_GroupNorm(groups, 64),
-                relu=nn.ReLU(),
-                stage1=_stage(64, 64, 1, groups),
-                stage2=_stage(64, 128, 2, groups),
-                stage3=_stage(128, 256, 2, groups),
-                stage4=_stage(256, 512, 2, groups),
-                pool=nn.AdaptiveAvgPool2d(1),
-                flatten=nn.Flatten(),
-                head=_Linear(512, n_classes),
-            )
+        return _chain(
+            conv=_Conv2d(channels, 64, 3, padding=1, bias=False),
+            norm=_GroupNorm(groups, 64),
+            relu=nn.ReLU(),
+            stage1=_stage(64, 64, 1, groups),
+            stage2=_stage(64, 128, 2, groups),
+            stage3=_stage(128, 256, 2, groups),
+            stage4=_stage(256, 512, 2, groups),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            head=_Linear(512, n_classes),
         )
 
 
 def _stage(channels: int, wide: int, stride: int, groups: int) -> nn.Sequential:
     """Return two residual blocks; the first changes the shape."""
-    return nn.Sequential(
-        _Residual(channels, wide, stride, groups), _Residual(wide, wide, 1, groups)
-    )
+    first = _Residual(channels, wide, stride, groups)
+    return nn.Sequential(first, _Residual(wide, wide, 1, groups))
 
 
 class _Residual(nn.Module):
@@ -380,9 +370,7 @@ class _Residual(nn.Module):
         self.shortcut = nn.Sequential()
         if stride > 1 or channels != wide:
             projection = _Conv2d(channels, wide, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(
-                OrderedDict(conv=projection, norm=_GroupNorm(groups, wide))
-            )
+            self.shortcut = _chain(conv=projection, norm=_GroupNorm(groups, wide))
 
     def forward(self, x: Tensor) -> Tensor:
         inside = self.relu(self.norm1(self.conv1(x)))
@@ -441,25 +429,25 @@ def with_group_norm(module: nn.Module, *, groups: int = 32) -> nn.Module:
             "`module` must be a torch.nn.Module that is not compiled by TorchScript, got "
             f"{shown(module)}"
         )
-    for name, layer in module.named_modules():
-        if _has_statistics(layer):
-            _check_replaceable(name, layer)
+    for name, layer in _normalizing(module).items():
+        _check_replaceable(name, layer)
     try:
         twin = copy.deepcopy(module)
     except Exception as error:  # modules may hold anything
         raise TypeError(
             f"`module` must be a module that can be copied, copy.deepcopy raised {shown(error)}"
         ) from error
-    new = {
-        id(layer): _as_group_norm(layer, groups)
-        for layer in twin.modules()
-        if _has_statistics(layer)
-    }
-    for parent in list(twin.modules()):
+    new = {id(layer): _as_group_norm(layer, groups) for layer in _normalizing(twin).values()}
+    return _replaced(twin, new)
+
+
+def _replaced(module: nn.Module, new: Mapping[int, nn.Module]) -> nn.Module:
+    """Return a module whose layers are replaced by `new` ones, by their identities."""
+    for parent in list(module.modules()):
         for name, child in list(parent._modules.items()):
             if id(child) in new:  # a layer that is used twice stays shared
                 parent.register_module(name, new[id(child)])
-    return new.get(id(twin), twin)
+    return new.get(id(module), module)
 
 
 _REPLACEABLE = (
@@ -468,11 +456,14 @@ _REPLACEABLE = (
 )
 
 
-def _has_statistics(module: nn.Module) -> bool:
-    """Return whether a layer normalizes by batch or running statistics."""
-    return isinstance(module, _BatchNorm) or (
-        isinstance(module, _InstanceNorm) and module.track_running_stats
-    )
+def _normalizing(module: nn.Module) -> dict[str, nn.Module]:
+    """Return the layers that normalize by batch or running statistics, by name."""
+    return {
+        name: layer
+        for name, layer in module.named_modules()
+        if isinstance(layer, _BatchNorm)
+        or (isinstance(layer, _InstanceNorm) and layer.track_running_stats)
+    }
 
 
 def _check_replaceable(name: str, norm: Any) -> None:
@@ -566,14 +557,10 @@ def lora(
     twin = copy.deepcopy(module).requires_grad_(False)
     for name in _layers_named("also", also, twin):
         twin.get_submodule(name).requires_grad_(True)
-    chosen = {name: twin.get_submodule(name) for name in _layers_named("layers", layers, twin)}
-    frozen = {
-        name: layer
-        for name, layer in chosen.items()
-        if not any(p.requires_grad for p in layer.parameters())
-    }
-    attentions = [layer for layer in frozen.values() if isinstance(layer, nn.MultiheadAttention)]
-    linear = [layer for layer in frozen.values() if type(layer) is nn.Linear]
+    chosen = dict.fromkeys(map(twin.get_submodule, _layers_named("layers", layers, twin)))
+    frozen = [own for own in chosen if not any(p.requires_grad for p in own.parameters())]
+    attentions = [layer for layer in frozen if isinstance(layer, nn.MultiheadAttention)]
+    linear = [layer for layer in frozen if type(layer) is nn.Linear]
     if not attentions and not linear:
         raise ValueError(
             "`layers` must match an nn.Linear or nn.MultiheadAttention that is not trained as a "
@@ -583,11 +570,7 @@ def lora(
         for layer in attentions:
             _adapt_attention(layer, rank, scale)
         adapted = {id(layer): _LowRank(layer, rank, scale) for layer in linear}
-    for parent in list(twin.modules()):
-        for name, child in list(parent._modules.items()):
-            if id(child) in adapted:
-                parent.register_module(name, adapted[id(child)])  # a layer with two names, too
-    return adapted.get(id(twin), twin)
+    return _replaced(twin, adapted)
 
 
 def _layers_named(argument: str, patterns: str | Sequence[str], module: nn.Module) -> list[str]:

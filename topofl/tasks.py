@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,11 +155,9 @@ class Task:
                     f"`scores` of a Task must be functions or Scores, got {shown(score)} for "
                     f"{name!r}"
                 )
-        scores = {
-            name: score if isinstance(score, Score) else Score(score)
-            for name, score in self.scores.items()
-        }
-        object.__setattr__(self, "scores", scores)
+        scores = self.scores.items()
+        made = {name: own if isinstance(own, Score) else Score(own) for name, own in scores}
+        object.__setattr__(self, "scores", made)
 
     @property
     def reported(self) -> Mapping[str, Score]:
@@ -173,10 +172,7 @@ class Task:
         }
 
 
-def _choose_scores(
-    known: Mapping[str, Score],
-    scores: Scores,
-) -> dict[str, Score | Function]:
+def _choose_scores(known: Mapping[str, Score], scores: Scores) -> dict[str, Score | Function]:
     """Return the scores that `scores` names or holds, by name, in its order.
 
     A function, or a :class:`Score`, has the name of its function, or in a dictionary its key.
@@ -209,9 +205,7 @@ def _named_score(known: Mapping[str, Score], given: Any) -> tuple[str, Score]:
 
 
 @public
-def classification(
-    scores: Scores = ("accuracy",),
-) -> Task:
+def classification(scores: Scores = ("accuracy",)) -> Task:
     """Return the task of classification by cross-entropy.
 
     Outputs are logits (b, classes), targets are classes (b,) of int64.
@@ -262,13 +256,8 @@ def classification(
         "auc": Score(macro_auc, whole=True),
         "calibration": Score(calibration_error, whole=True, low_is_good=True),
     }
-    return Task(
-        "classification",
-        cross_entropy,
-        _choose_scores(known, scores),
-        _misfit_of_classes,
-        logits=True,
-    )
+    chosen = _choose_scores(known, scores)
+    return Task("classification", cross_entropy, chosen, _misfit_of_classes, logits=True)
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -319,17 +308,19 @@ def _misfit_of_classes(outputs: Tensor, targets: Tensor) -> str:
     """Return why targets are not valid classes for the outputs, or an empty text."""
     if targets.dtype != torch.int64 or targets.dim() != 1:
         return f"classes (N,) of int64, got shape {tuple(targets.shape)} of {targets.dtype}"
-    if int(targets.min()) < 0 or int(targets.max()) >= outputs.shape[-1]:
-        low, high = int(targets.min()), int(targets.max())
-        limits = f"0..{outputs.shape[-1] - 1}"
-        return f"classes in {limits} for outputs {tuple(outputs.shape)}, got {low}..{high}"
-    return ""
+    return _out_of_range("classes", outputs, targets)
+
+
+def _out_of_range(what: str, outputs: Tensor, targets: Tensor) -> str:
+    """Return which integers do not number the last axis of outputs, or an empty text."""
+    low, high, size = int(targets.min()), int(targets.max()), outputs.shape[-1]
+    if low >= 0 and high < size:
+        return ""
+    return f"{what} in 0..{size - 1} for outputs {tuple(outputs.shape)}, got {low}..{high}"
 
 
 @public
-def multi_label(
-    scores: Scores = ("subset_accuracy",),
-) -> Task:
+def multi_label(scores: Scores = ("subset_accuracy",)) -> Task:
     """Return the task of multi-label classification by binary cross-entropy.
 
     Outputs are logits (b, labels), targets are 0 or 1 (b, labels). The loss of an example is the
@@ -358,9 +349,8 @@ def multi_label(
         "hamming_loss": Score(hamming_loss, low_is_good=True),
         "f1": Score(f1_of_labels, whole=True),
     }
-    return Task(
-        "multi_label", binary_cross_entropy, _choose_scores(known, scores), _misfit_of_labels
-    )
+    chosen = _choose_scores(known, scores)
+    return Task("multi_label", binary_cross_entropy, chosen, _misfit_of_labels)
 
 
 def binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -394,20 +384,15 @@ def _mean_f1(targets: Tensor, predicted: Tensor) -> float:
 
 def _misfit_of_labels(outputs: Tensor, targets: Tensor) -> str:
     """Return why targets are not valid labels for the outputs, or an empty text."""
-    if targets.dim() != 2 or targets.shape[1:] != outputs.shape[1:]:
-        labels = tuple(outputs.shape[1:])
-        got = tuple(targets.shape)
+    labels, got = tuple(outputs.shape[1:]), tuple(targets.shape)
+    if len(got) != 2 or got[1:] != labels:
         return f"(N, labels) with labels={labels} as the model's outputs, got {got}"
     odd = targets[(targets != 0) & (targets != 1)]
     return f"0 or 1, got {odd[0].item():g}" if len(odd) else ""
 
 
 @public
-def next_token(
-    scores: Scores = ("accuracy", "perplexity"),
-    *,
-    ignored: int = -100,
-) -> Task:
+def next_token(scores: Scores = ("accuracy", "perplexity"), *, ignored: int = -100) -> Task:
     """Return the task of next-token prediction by cross-entropy.
 
     Outputs are logits (b, T, vocabulary), targets are token ids (b, T) of int64. The loss of an
@@ -435,66 +420,48 @@ def next_token(
     >>> next_token().directions
     {'accuracy': 'high', 'perplexity': 'low', 'loss': 'low'}
     """
-    tokens = _Tokens(ignored)
+    loss = partial(_token_loss, ignored=ignored)
     known = {
-        "accuracy": Score(tokens.accuracy),
-        "perplexity": Score(tokens.loss, low_is_good=True, finish=torch.exp),
+        "accuracy": Score(partial(_token_accuracy, ignored=ignored)),
+        "perplexity": Score(loss, low_is_good=True, finish=torch.exp),
     }
-    return Task(
-        "next_token", tokens.loss, _choose_scores(known, scores), tokens.misfit, logits=True
-    )
+    misfit = partial(_misfit_of_tokens, ignored=ignored)
+    return Task("next_token", loss, _choose_scores(known, scores), misfit, logits=True)
 
 
-@dataclass(frozen=True)
-class _Tokens:
-    """Loss and accuracy of logits (b, T, vocabulary), without positions of the ignored id."""
+def _token_mean(values: Tensor, targets: Tensor, ignored: int) -> Tensor:
+    """Return means (b,) over the positions that are not ignored, or 0 if there are none."""
+    counts = targets != ignored
+    values = values.masked_fill(~counts, 0).reshape(len(targets), -1)
+    return values.sum(1) / counts.reshape(len(targets), -1).sum(1).clamp(min=1)
 
-    ignored: int
 
-    def _mean(self, values: Tensor, targets: Tensor) -> Tensor:
-        """Return means (b,) over counted positions, or 0 if there are none."""
-        counts = targets != self.ignored
-        values = values.masked_fill(~counts, 0).reshape(len(targets), -1)
-        return values.sum(1) / counts.reshape(len(targets), -1).sum(1).clamp(min=1)
+def _token_loss(outputs: Tensor, targets: Tensor, ignored: int) -> Tensor:
+    """Return the mean cross-entropies (b,) over positions of logits (b, T, vocabulary)."""
+    logits, wanted = outputs.flatten(0, -2), targets.flatten()
+    losses = functional.cross_entropy(logits, wanted, reduction="none", ignore_index=ignored)
+    return _token_mean(losses.view(targets.shape), targets, ignored)
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross-entropies (b,) over positions."""
-        logits = outputs.flatten(0, -2)
-        wanted = targets.flatten()
-        losses = functional.cross_entropy(
-            logits, wanted, reduction="none", ignore_index=self.ignored
+
+def _token_accuracy(outputs: Tensor, targets: Tensor, ignored: int) -> Tensor:
+    """Return the fractions (b,) of positions at which the token has the largest logit."""
+    return _token_mean((outputs.argmax(-1) == targets).double(), targets, ignored)
+
+
+def _misfit_of_tokens(outputs: Tensor, targets: Tensor, ignored: int) -> str:
+    """Return why targets are not valid token ids for the outputs, or an empty text."""
+    each, shape = tuple(outputs.shape[1:]), tuple(targets.shape)
+    if targets.dtype != torch.int64 or outputs.dim() < 3 or each[:-1] != shape[1:]:
+        return (
+            "token ids (N, T) of int64 for outputs (T, vocabulary) per example, which are "
+            f"{each}, got shape {shape} of {targets.dtype}"
         )
-        return self._mean(losses.view(targets.shape), targets)
-
-    def accuracy(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the fractions (b,) of positions at which the token has the largest logit."""
-        return self._mean((outputs.argmax(-1) == targets).double(), targets)
-
-    def misfit(self, outputs: Tensor, targets: Tensor) -> str:
-        """Return why targets are not valid token ids for the outputs, or an empty text."""
-        if (
-            targets.dtype != torch.int64
-            or outputs.dim() < 3
-            or outputs.shape[1:-1] != targets.shape[1:]
-        ):
-            each = tuple(outputs.shape[1:])
-            got = f"shape {tuple(targets.shape)} of {targets.dtype}"
-            return (
-                "token ids (N, T) of int64 for outputs (T, vocabulary) per example, which are "
-                f"{each}, got {got}"
-            )
-        counted = targets[targets != self.ignored]
-        if len(counted) and not 0 <= int(counted.min()) <= int(counted.max()) < outputs.shape[-1]:
-            low, high = int(counted.min()), int(counted.max())
-            limits = f"0..{outputs.shape[-1] - 1}"
-            return f"token ids in {limits} for outputs {tuple(outputs.shape)}, got {low}..{high}"
-        return ""
+    counted = targets[targets != ignored]
+    return _out_of_range("token ids", outputs, counted) if len(counted) else ""
 
 
 @public
-def regression(
-    scores: Scores = ("mse",),
-) -> Task:
+def regression(scores: Scores = ("mse",)) -> Task:
     """Return the task of regression by the mean squared error.
 
     Outputs and targets are numbers of the same shape (b, ...); targets (b,) also match outputs (b,
@@ -555,15 +522,13 @@ def r2(outputs: Tensor, targets: Tensor) -> float:
     from sklearn.metrics import r2_score
 
     wanted, given = (x.double().reshape(len(targets), -1).numpy() for x in (targets, outputs))
-    return (
-        float(r2_score(wanted, given)) if len(wanted) > 1 and np.isfinite(given).all() else np.nan
-    )
+    is_defined = len(wanted) > 1 and np.isfinite(given).all()
+    return float(r2_score(wanted, given)) if is_defined else np.nan
 
 
 def _misfit_of_numbers(outputs: Tensor, targets: Tensor) -> str:
     """Return why targets do not have the shape of outputs, or an empty text."""
-    single = targets.dim() == 1 and outputs.shape[1:] == (1,)
-    if outputs.shape[1:] != targets.shape[1:] and not single:
-        each, given = tuple(outputs.shape[1:]), tuple(targets.shape[1:])
-        return f"of the shape of the model's outputs, {each} per example, got {given}"
-    return ""
+    each, given = tuple(outputs.shape[1:]), tuple(targets.shape[1:])
+    if each == given or (each, given) == ((1,), ()):
+        return ""
+    return f"of the shape of the model's outputs, {each} per example, got {given}"

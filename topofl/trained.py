@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,13 +181,8 @@ class Trained:
         inputs = self.inputs.apply(self._examples(x), self.flat.dtype)
         if node is not None:
             return self.module(node, network)(inputs)
-        module = self._copied(network).to(self.flat.dtype)
-        return torch.stack(
-            [
-                torch.func.functional_call(module, self.state_dict(i), (inputs,))
-                for i in range(self.n)
-            ]
-        )
+        apply = partial(torch.func.functional_call, self._copied(network).to(self.flat.dtype))
+        return torch.stack([apply(self.state_dict(i), (inputs,)) for i in range(self.n)])
 
     def _examples(self, x: Any) -> Tensor:
         """Return examples (b, ...) as a tensor on the CPU.
@@ -200,16 +196,13 @@ class Trained:
             listed = "".join(f", {size}" for size in expected)
             hint = "; for one example pass x[None]" if got == expected else ""
             raise ValueError(f"`x` must be examples of shape (b{listed}), got shape {got}{hint}")
-        integers = (torch.int32, torch.int64)
+        integers, fits = (torch.int32, torch.int64), given.is_floating_point()
+        requirement = "floating-point numbers"
         if self.inputs.dtype == torch.uint8:
             requirement = "uint8 pixels, or normalized floating-point numbers"
-            fits = given.dtype == torch.uint8 or given.is_floating_point()
+            fits = fits or given.dtype == torch.uint8
         elif self.inputs.dtype in integers:
-            requirement = "int32 or int64 numbers"
-            fits = given.dtype in integers
-        else:
-            requirement = "floating-point numbers"
-            fits = given.is_floating_point()
+            requirement, fits = "int32 or int64 numbers", given.dtype in integers
         if not fits:
             raise TypeError(
                 f"`x` must be {requirement}, like the run's dataset, got {given.dtype}; convert it"
@@ -241,9 +234,7 @@ class Trained:
         try:
             tensors, texts = read_tensors(path)
             content = json.loads(texts["content"])
-            shapes = {
-                str(name): tuple(map(int, shape)) for name, shape in content["shapes"].items()
-            }
+            shapes = {name: tuple(map(int, shape)) for name, shape in content["shapes"].items()}
             shape, name = content["inputs"]
             inputs = Normalization(tuple(map(int, shape)), getattr(torch, name))
             flat = tensors.pop("flat")

@@ -14,17 +14,13 @@ def stream(rounds, resumed=0, ending="end"):
     """Yield the events of a run that is evaluated every second round, from `resumed` on."""
     yield Event("start", resumed, SETTINGS | {"rounds": rounds, "resumed_at": resumed})
     if not resumed:
-        yield Event(
-            "evaluation",
-            0,
-            {"round": 0, "accuracy_mean": 0.125, "gradient_diversity": float("nan")},
-        )
+        values = {"round": 0, "accuracy_mean": 0.125, "gradient_diversity": float("nan")}
+        yield Event("evaluation", 0, values)
     for t in range(resumed + 1, rounds + 1):
         yield Event("round", t, {"train_loss": 1 / t, "bytes": 96, "seconds": 0.5})
         if t % 2 == 0:
-            yield Event(
-                "evaluation", t, {"round": t, "accuracy_mean": t / 8, "gradient_diversity": 0.25}
-            )
+            values = {"round": t, "accuracy_mean": t / 8, "gradient_diversity": 0.25}
+            yield Event("evaluation", t, values)
             yield Event("checkpoint", t, {"path": "runs/a", "bytes": 1000, "seconds": 0.25})
     values = {"end": {"seconds": 2.0, "rounds": rounds}, "interrupt": {"message": "Ctrl-C"}}
     yield Event(ending, rounds, values.get(ending, {"node": 3, "lr": 0.1, "policy": "raise"}))

@@ -16,11 +16,7 @@ from topofl.callbacks import Event
     ("kind", "values", "numbers"),
     [
         ("start", {"n": 4, "rounds": 5}, {}),
-        (
-            "round",
-            {"train_loss": np.float32(0.5), "bytes": np.int64(7)},
-            {"round/train_loss": 0.5, "round/bytes": 7},
-        ),
+        ("round", {"loss": np.float32(0.5), "n": np.int64(7)}, {"round/loss": 0.5, "round/n": 7}),
         ("evaluation", {"round": 3, "loss_mean": 1.5}, {"evaluation/loss_mean": 1.5}),
         ("evaluation", {"a": float("nan"), "b": float("inf"), "c": None}, {}),
         ("checkpoint", {"path": "runs/a", "bytes": 10}, {"checkpoint/bytes": 10}),

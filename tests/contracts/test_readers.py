@@ -7,7 +7,7 @@ import pickle
 import re
 import shutil
 import signal
-import struct
+from functools import partial
 
 import numpy as np
 import pytest
@@ -91,8 +91,8 @@ def test_reads_what_was_written(name, tmp_path):
     lossy = 1 if name == "tiny_imagenet" else 0
     np.testing.assert_allclose(dataset.inputs, inputs, rtol=0, atol=lossy)
     np.testing.assert_array_equal(dataset.labels, labels)
-    if row.mean is not None:
-        assert (dataset.mean, dataset.std) == (row.mean, row.std)
+    if row.scale is not None:
+        assert (dataset.mean, dataset.std) == row.scale
     used = np.concatenate([dataset.train, dataset.val, dataset.test])
     np.testing.assert_array_equal(np.sort(used), np.arange(len(labels)))
     assert dataset.test.tolist() == list(range(len(labels) - len(dataset.test), len(labels)))
@@ -246,14 +246,15 @@ def test_what_is_no_regular_file_is_not_opened(name, make, tmp_path):
         os.rename(tmp_path / "aside", victim)
 
 
+# Each returns a function that changes the files of a folder.
+
+
 def put(place, content):
-    """Return a function that writes a file in a folder."""
     content = content if isinstance(content, bytes) else content.encode()
     return lambda root: (root / place).write_bytes(content)
 
 
 def without(*places):
-    """Return a function that removes folders, or all files in one."""
     return lambda root: [shutil.rmtree(root / place) for place in places]
 
 
@@ -273,32 +274,17 @@ def pickled(**changes):
     return lambda root: readers.save_pickles(root, **changes)
 
 
-def batch(content):
-    return put("data_batch_3", content)
+batch, listed = partial(put, "data_batch_3"), partial(put, "val/val_annotations.txt")
 
 
-def listed(text):
-    return put("val/val_annotations.txt", text)
-
-
-def binary(place, value):
-    """Return a function that changes a byte of a file of CIFAR-100."""
-
-    def change(root):
-        content = bytearray((root / "train.bin").read_bytes())
-        content[place] = value
-        (root / "train.bin").write_bytes(content)
-
-    return change
+def wrong_byte(root):
+    content = bytearray((root / "train.bin").read_bytes())
+    content[3074] = 20
+    (root / "train.bin").write_bytes(content)
 
 
 def ann(**lists):
-    """Return a function that gives a writer of LEAF, who has two images, other lists."""
-
-    def change(content):
-        content["user_data"]["ann"].update(lists)
-
-    return json_with(change)
+    return json_with(lambda content: content["user_data"]["ann"].update(lists))
 
 
 def json_with(change):
@@ -310,8 +296,7 @@ def json_with(change):
     return edit
 
 
-def json_as(content):
-    return put("train/all_data_1.json", content)
+json_as = partial(put, "train/all_data_1.json")
 
 
 def nowhere(root):
@@ -322,197 +307,174 @@ WHOLE = json.dumps(leaf(ann=([1, 2], [0, 1]))).encode()
 ONES, HUGE, NAN = [1.0] * 783, 10**400, float("nan")
 COMPLETE = "complete PNG or JPEG images"
 NUMBERS = "an image with entries other than numbers for 'ann'"
+TWICE = "each writer in one file", "got 'eve' in", "all_data_0.json and in", "copy.json"
 DAMAGED, LAYOUT = "all_data_1.json is damaged or incomplete", "got something else in"
 WRONG = {
-    "mnist": [
-        ("(30, 4, 4) and (29,)", labels_of("train", [0] * 29)),
-        ("labels in 0..9, got 11 for image 1", labels_of("train", [0, 11] * 15)),
-        (
-            "training and test images of one size, got (4, 4) and (5, 4)",
-            put(f"t10k-{KINDS[0]}", idx(np.zeros((12, 5, 4), np.uint8))),
+    "mnist": {
+        "(30, 4, 4) and (29,)": labels_of("train", [0] * 29),
+        "labels in 0..9, got 11 for image 1": labels_of("train", [0, 11] * 15),
+        "training and test images of one size, got (4, 4) and (5, 4)": put(
+            f"t10k-{KINDS[0]}", idx(np.zeros((12, 5, 4), np.uint8))
         ),
-        ("`val` must be between 0 and 29, got 30; one image", {"val": 30}),
-        ("needs 16 training images of class 1, which has 15", {"val": 24}),
-        (TypeError, "`val` must be an integer", {"val": 0.5}),
-        ("`seed` must be at least 0", {"seed": -1}),
-    ],
-    "fashion_mnist": [
-        ("60,000 and 10,000 images of 28 x 28", {"verify": True}),
-        ("`verify` must be True or False", {"verify": 1}),
-    ],
-    "emnist": [
-        ("124,800 and 20,800 or 88,800 and 14,800", {"verify": True}),
-        ("`split` must be one of 'balanced', ", {"split": "all"}),
-        ("`verify` must be True or False, got 1", {"verify": 1}),
-        ("in 1..26, got 0 for", labels_of("emnist-letters-train", [0] * 26)),
-        ("in 1..26, got 27 for", labels_of("emnist-letters-test", [27] * 26)),
-    ],
-    "cifar10": [
-        ("`downscale` must divide 32, got 3", {"downscale": 3}),
-        ("`downscale` must be between 1 and 32", {"downscale": 64}),
-        ("data, labels, got list in", batch(pickle.dumps([1, 2]))),
-        ("got the keys batch_label, labels, filenames", pickled(data=None)),
-        ("data, labels, got the keys", pickled(labels=None)),
-        ("with N >= 1, got list", pickled(data=[1, 2])),
-        ("(6, 3071)", pickled(data=np.zeros((6, 3071), "u1"))),
-        ("(6, 3, 1024)", pickled(data=np.zeros((6, 3, 1024), "u1"))),
-        ("(0, 3072)", pickled(data=np.zeros((0, 3072), "u1"))),
-        ("an array of 'f4'", pickled(data=np.zeros((6, 3072), "f4"))),
-        ("as many labels as images, got 5 for 6", pickled(labels=[0] * 5)),
-        ("0..9, got 10 for image 5", pickled(labels=[0] * 5 + [10])),
-        ("labels in 0..255", pickled(labels=[0] * 5 + [-1])),
-        ("labels in 0..255", pickled(labels=[0] * 5 + [HUGE])),
-        ("list of integers", pickled(labels=[0] * 5 + [True])),
-        ("list of integers", pickled(labels=b"abcdef")),
-        ("BINFLOAT", pickled(labels=[0.5] * 6)),
-        ("contains _codecs.encode", pickled(protocol=2)),
-        ("0 objects", batch(b".")),
-        ("2 objects", batch(b"K\x01K\x02.")),
-        ("incomplete", batch(raw_array((2, 3), b"abcdef")[:-1])),
-        ("shape (2, 3) has 5 bytes", batch(raw_array((2, 3), b"abcde"))),
-        ("has 5 bytes", batch(raw_array((2**62, 2**62), b"abcde"))),
-        ("has 6 bytes", batch(raw_array((-2, -3), b"abcdef"))),
-        ("incomplete", batch(b"\x8e" + struct.pack("<Q", 2**40) + b"abc.")),
-        ("opcode POP", batch(b"\x80\x04]r\xff\xff\xff\x7f0.")),
-        ("incomplete", batch(b"(" * 100 + b"e.")),
-        ("incomplete", batch(b"h\x07.")),
-        ("not text", batch(b"}]K\x01s.")),
-        ("extend", batch(b"}K\x01a.")),
-        ("incomplete", batch(b"u.")),
-        ("incomplete", batch(b"\x85.")),
-        ("incomplete", batch(b"\xff\xd8\xff")),
-    ],
-    "cifar100": [
-        ("did you mean 'coarse'", {"labels": "corse"}),
-        ("`val` must be between 0 and 5", {"val": 6}),
-        ("2 training images of class 0, which has 1", {"val": 5}),
-    ],
-    "cifar10 in binary files": [("50,000 + 10,000 images, equally", {"verify": True})],
-    "cifar100 in binary files": [
-        (("coarse_labels in 0..19, got 20 for image 1 of", "train.bin"), binary(3074, 20))
-    ],
-    "image_folder": [
-        ("train, got none", without("train/cat", "train/dog")),
-        ("(.jpeg, .jpg, .png) of 'bird' in", folder("train/bird")),
-        ("train only, got 'cow' in", folder("test/cow")),
-        ("must hold one of val and valid", folder("valid")),
-        ("`size` must be at least 1", {"size": 0}),
-        (TypeError, "`size` must be an integer", {"size": 2.5}),
-        ("height and width, got 3 numbers", {"size": (1, 2, 3)}),
-        ("`merge_val` must be True or False", {"merge_val": 1}),
-        ("`std` must be a finite number above 0", {"std": 0}),
-        ("3 channels", {"mean": [1, 2]}),
-        (TypeError, "`cache` must be the path of a folder", {"cache": 3}),
-        (("fit into memory", "smaller `size`"), {"size": 2**40}),
-        ("`size` must be between 1 and", {"size": 10**30}),
-        ((COMPLETE, "10.png ("), put(PLACES[0], b"")),
-        ("10.png (neither PNG nor JPEG by its", put(PLACES[0], "hello")),
-        (
-            ("mode I;16 has more than 8 bits", "copy it again"),
-            also(PLACES[0], Image.fromarray(np.full((4, 6), 40_000, np.uint16))),
+        "`val` must be between 0 and 29, got 30; one image": {"val": 30},
+        "needs 16 training images of class 1, which has 15": {"val": 24},
+        "`seed` must be at least 0": {"seed": -1},
+    },
+    "fashion_mnist": {
+        "60,000 and 10,000 images of 28 x 28": {"verify": True},
+        "`verify` must be True or False": {"verify": 1},
+    },
+    "emnist": {
+        "124,800 and 20,800 or 88,800 and 14,800": {"verify": True},
+        "`split` must be one of 'balanced', ": {"split": "all"},
+        "`verify` must be True or False, got 1": {"verify": 1},
+        "in 1..26, got 0 for": labels_of("emnist-letters-train", [0] * 26),
+        "in 1..26, got 27 for": labels_of("emnist-letters-test", [27] * 26),
+    },
+    "cifar10": {
+        "`downscale` must divide 32, got 3": {"downscale": 3},
+        "`downscale` must be between 1 and 32": {"downscale": 64},
+        "data, labels, got list in": batch(pickle.dumps([1, 2])),
+        "got the keys batch_label, labels, filenames": pickled(data=None),
+        "data, labels, got the keys": pickled(labels=None),
+        "with N >= 1, got list": pickled(data=[1, 2]),
+        "(6, 3071)": pickled(data=np.zeros((6, 3071), "u1")),
+        "(6, 3, 1024)": pickled(data=np.zeros((6, 3, 1024), "u1")),
+        "(0, 3072)": pickled(data=np.zeros((0, 3072), "u1")),
+        "an array of 'f4'": pickled(data=np.zeros((6, 3072), "f4")),
+        "as many labels as images, got 5 for 6": pickled(labels=[0] * 5),
+        "0..9, got 10 for image 5": pickled(labels=[0] * 5 + [10]),
+        "labels in 0..9, got -1 for image 5": pickled(labels=[0] * 5 + [-1]),
+        "labels in 0..9, got 0x": pickled(labels=[0] * 5 + [HUGE]),
+        "list of integers": [pickled(labels=[0] * 5 + [True]), pickled(labels=b"abcdef")],
+        "BINFLOAT": pickled(labels=[0.5] * 6),
+        "contains _codecs.encode": pickled(protocol=2),
+        "0 objects": batch(b"."),
+        "2 objects": batch(b"K\x01K\x02."),
+        "incomplete": [
+            *map(batch, (b"(" * 100 + b"e.", b"h\x07.", b"u.", b"\x85.", b"\xff\xd8\xff")),
+            *map(batch, (raw_array((2, 3), b"abcdef")[:-1], b"\x8e\0\0\0\0\0\1\0\0abc.")),
+        ],
+        "shape (2, 3) has 5 bytes": batch(raw_array((2, 3), b"abcde")),
+        "has 5 bytes": batch(raw_array((2**62, 2**62), b"abcde")),
+        "has 6 bytes": batch(raw_array((-2, -3), b"abcdef")),
+        "opcode POP": batch(b"\x80\x04]r\xff\xff\xff\x7f0."),
+        "not text": batch(b"}]K\x01s."),
+        "extend": batch(b"}K\x01a."),
+    },
+    "cifar100": {
+        "did you mean 'coarse'": {"labels": "corse"},
+        "`val` must be between 0 and 5": {"val": 6},
+        "2 training images of class 0, which has 1": {"val": 5},
+    },
+    "cifar10 in binary files": {
+        "50,000 + 10,000 images, equally": {"verify": True},
+    },
+    "cifar100 in binary files": {
+        ("coarse_labels in 0..19, got 20 for image 1 of", "train.bin"): wrong_byte,
+    },
+    "image_folder": {
+        "train, got none": without("train/cat", "train/dog"),
+        "(.jpeg, .jpg, .png) of 'bird' in": folder("train/bird"),
+        "train only, got 'cow' in": folder("test/cow"),
+        "must hold one of val and valid": folder("valid"),
+        "`size` must be at least 1": {"size": 0},
+        "height and width, got 3 numbers": {"size": (1, 2, 3)},
+        "`merge_val` must be True or False": {"merge_val": 1},
+        "`std` must be a finite number above 0": {"std": 0},
+        "3 channels": {"mean": [1, 2]},
+        ("fit into memory", "smaller `size`"): {"size": 2**40},
+        "`size` must be between 1 and": {"size": 10**30},
+        (COMPLETE, "10.png ("): put(PLACES[0], b""),
+        "10.png (neither PNG nor JPEG by its": put(PLACES[0], "hello"),
+        ("mode I;16 has more than 8 bits", "copy it again"): also(
+            PLACES[0], Image.fromarray(np.full((4, 6), 40_000, np.uint16))
         ),
-        (
-            ("`size` is given, got 4 x 2 pixels in", "u.png and 4 x 6 in", "10.png; pass size"),
-            also("test/dog/u.png", readers.pixels(0, 4, 2)),
+        ("`size` is given, got 4 x 2 pixels in", "u.png and 4 x 6 in", "10.png; pass size"): also(
+            "test/dog/u.png", readers.pixels(0, 4, 2)
         ),
-    ],
-    "cinic10": [
-        (("of train only, got 'cow' in", "valid"), folder("valid/cow")),
-        (("got 'cow' in", "train"), folder("train/cow")),
-        (
-            ("images of every class", "of 'cat'"),
-            lambda root: (root / "train" / "cat" / "cifar10-train-3.png").unlink(),
+    },
+    "cinic10": {
+        ("of train only, got 'cow' in", "valid"): folder("valid/cow"),
+        ("got 'cow' in", "train"): folder("train/cow"),
+        ("images of every class", "of 'cat'"): lambda root: (
+            root / "train" / "cat" / "cifar10-train-3.png"
+        ).unlink(),
+        ("`root` must hold test images, got none in", "test"): lambda root: [
+            path.unlink() for path in (root / "test").rglob("*.png")
+        ],
+        ("one size", "z.png"): also("test/cat/z.png", readers.pixels(0, 8, 8)),
+        "`merge_val` must be True or False": {"merge_val": 1},
+    },
+    "tiny_imagenet": {
+        "`val` must be between 0 and 6": {"val": 7},
+        "got n03 twice": put("wnids.txt", "n03\nn01\nn03\n"),
+        "a folder in train, got none": put("wnids.txt", ""),
+        "got none": put("wnids.txt", "x" * 5000 + " \0"),
+        "got 'v_2.JP' in line 3": listed(ANNOTATIONS[:-36]),
+        "again in line 4": listed(ANNOTATIONS.replace("v_9", "v_1")),
+        "v_1.JPEG (2 such images)": listed("v_0.JPEG\tn03\n"),
+        "validation images of its classes, got none": listed(ANNOTATIONS.replace("n0", "n1")),
+        "got 'hello' in line 1 of": listed("hello\n" + ANNOTATIONS),
+        "of 'n01'": without("train/n01/images"),
+    },
+    "femnist": {
+        ("784 numbers in [0, 1]", "of 783 numbers for 'ann' in", "; make the"): ann(x=[ONES, ONES]),
+        "got the image 1.0 for 'ann'": ann(x=[1.0, 2.0]),
+        NUMBERS: [
+            *(ann(x=[image] * 2) for image in ([[1.0]] * 784, [True] * 784)),
+            *(ann(x=[[pixel, *ONES]] * 2) for pixel in ([1.0], "1", None, HUGE)),
+        ],
+        **{f"got a pixel of {p} for 'ann'": ann(x=[[p, *ONES]] * 2) for p in (255, -1e-09, NAN)},
+        "1 images and 2 labels of 'ann', and num_samples 2": ann(x=readers.ink(1)),
+        "2 images and 1 labels of 'ann', and num_samples 2": ann(y=[0]),
+        "0..61, got the label 62 for 'ann'": ann(y=[0, 62]),
+        "got the label 1000": ann(y=[0, HUGE]),
+        **{
+            f"got the label {label!r} for 'ann'": ann(y=[label, 0])
+            for label in (-1, 1.5, NAN, True, "1", [0])
+        },
+        ("got none of 'ann' in", "; remove the name"): ann(y=3),
+        "got no images for 'ann'": ann(x=[], y=[]),
+        "got none of 'ann'": json_with(lambda c: c["user_data"].pop("ann")),
+        "num_samples 3 in": json_with(lambda c: c.update(num_samples=[3, 1])),
+        "num_samples '2'": json_with(lambda c: c.update(num_samples=["2", 1])),
+        "and 1 numbers in": json_with(lambda c: c["num_samples"].pop()),
+        "got 3 users, 2 of them different, and 2 numbers": json_with(
+            lambda c: c["users"].append("ann")
         ),
-        (
-            ("`root` must hold test images, got none in", "test"),
-            lambda root: [path.unlink() for path in (root / "test").rglob("*.png")],
-        ),
-        (("one size", "z.png"), also("test/cat/z.png", readers.pixels(0, 8, 8))),
-        ("`merge_val` must be True or False", {"merge_val": 1}),
-    ],
-    "tiny_imagenet": [
-        ("`val` must be between 0 and 6", {"val": 7}),
-        ("got n03 twice", put("wnids.txt", "n03\nn01\nn03\n")),
-        ("a folder in train, got none", put("wnids.txt", "")),
-        ("got none", put("wnids.txt", "x" * 5000 + " \0")),
-        ("got 'v_2.JP' in line 3", listed(ANNOTATIONS[:-36])),
-        ("again in line 4", listed(ANNOTATIONS.replace("v_9", "v_1"))),
-        ("v_1.JPEG (2 such images)", listed("v_0.JPEG\tn03\n")),
-        ("validation images of its classes, got none", listed(ANNOTATIONS.replace("n0", "n1"))),
-        ("got 'hello' in line 1 of", listed("hello\n" + ANNOTATIONS)),
-        ("of 'n01'", without("train/n01/images")),
-    ],
-    "femnist": [
-        (
-            ("784 numbers in [0, 1]", "got an image of 783 numbers for 'ann' in", "; make the"),
-            ann(x=[ONES, [1.0] * 784]),
-        ),
-        ("got the image 1.0 for 'ann'", ann(x=[1.0, 2.0])),
-        (NUMBERS, ann(x=[[[1.0]] * 784] * 2)),
-        (NUMBERS, ann(x=[[[1.0], *ONES]] * 2)),
-        (NUMBERS, ann(x=[["1", *ONES]] * 2)),
-        (NUMBERS, ann(x=[[None, *ONES]] * 2)),
-        (NUMBERS, ann(x=[[HUGE, *ONES]] * 2)),
-        (NUMBERS, ann(x=[[True] * 784] * 2)),
-        ("got a pixel of 255 for 'ann'", ann(x=[[255, *ONES]] * 2)),
-        ("got a pixel of -1e-09 for 'ann'", ann(x=[[-1e-9, *ONES]] * 2)),
-        ("got a pixel of nan for 'ann'", ann(x=[[NAN, *ONES]] * 2)),
-        ("1 images and 2 labels of 'ann', and num_samples 2", ann(x=readers.ink(1))),
-        ("2 images and 1 labels of 'ann', and num_samples 2", ann(y=[0])),
-        ("0..61, got the label 62 for 'ann'", ann(y=[0, 62])),
-        ("got the label -1 for 'ann'", ann(y=[0, -1])),
-        ("got the label 1.5 for 'ann'", ann(y=[0, 1.5])),
-        ("got the label 1000", ann(y=[0, HUGE])),
-        ("got the label nan for 'ann'", ann(y=[0, NAN])),
-        ("got the label True for 'ann'", ann(y=[0, True])),
-        ("got the label '1' for 'ann'", ann(y=[0, "1"])),
-        ("got the label [0] for 'ann'", ann(y=[[0], [1]])),
-        (("got none of 'ann' in", "; remove the name"), ann(y=3)),
-        ("got no images for 'ann'", ann(x=[], y=[])),
-        ("got none of 'ann'", json_with(lambda c: c["user_data"].pop("ann"))),
-        ("num_samples 3 in", json_with(lambda c: c.update(num_samples=[3, 1]))),
-        ("num_samples '2'", json_with(lambda c: c.update(num_samples=["2", 1]))),
-        ("and 1 numbers in", json_with(lambda c: c["num_samples"].pop())),
-        (
-            "got 3 users, 2 of them different, and 2 numbers",
-            json_with(lambda c: c["users"].append("ann")),
-        ),
-        (LAYOUT, json_with(lambda c: c["users"].append(3))),
-        (LAYOUT, json_with(lambda c: c["users"].append([]))),
-        (LAYOUT, json_with(lambda c: c.pop("users"))),
-        (LAYOUT, json_with(lambda c: c.pop("num_samples"))),
-        (LAYOUT, json_with(lambda c: c.update(user_data=[]))),
-        (DAMAGED, json_as(WHOLE[:-1])),
-        (DAMAGED, json_as(b"")),
-        (DAMAGED, json_as(b"\xff\xfe\xfa")),
-        (DAMAGED, json_as(b"[" * 100_000)),
-        (DAMAGED, json_as(b"9" * 5000)),
-        (DAMAGED, json_as(WHOLE + b"x")),
-        *(
-            ((LAYOUT, "all_data_1.json; move other files"), json_as(content))
-            for content in ("[]", "{}", "null", '{"x": [], "y": []}')
-        ),
-        (OSError, ("files that can be read,", "gone.json cannot"), nowhere),
-        (
-            ("each writer in one file", "got 'eve' in", "all_data_0.json and in", "copy.json"),
-            lambda root: save_json(root / "train" / "copy.json", leaf(eve=([4], [0]))),
-        ),
-        (FileNotFoundError, "make them in LEAF's data/femnist", without("train")),
-        ("got 'B', of which", {"classes": "B"}),
-        (("None if there are test files", "got 0.1"), {"test": 0.1}),
-        (TypeError, "text, such as 'a-j', got 10 (int)", {"classes": 10}),
-        *(
-            ("`classes` must be characters and ranges", {"classes": text})
-            for text in ("", "-", "a-", "-a", "j-a", "aa", "a-ca", "0 1", "é", "a-j-k", "\n")
-        ),
-    ],
+        LAYOUT: [
+            *(json_with(lambda c, user=user: c["users"].append(user)) for user in (3, [])),
+            *(json_with(lambda c, key=key: c.pop(key)) for key in ("users", "num_samples")),
+            json_with(lambda c: c.update(user_data=[])),
+        ],
+        (LAYOUT, "all_data_1.json; move other files"): [
+            *map(json_as, ("[]", "{}", "null", '{"x": [], "y": []}'))
+        ],
+        DAMAGED: [
+            *map(json_as, (WHOLE[:-1], b"", b"\xff\xfe\xfa", WHOLE + b"x")),
+            *map(json_as, (b"[" * 100_000, b"9" * 5000)),
+        ],
+        TWICE: lambda root: save_json(root / "train" / "copy.json", leaf(eve=([4], [0]))),
+        "got 'B', of which": {"classes": "B"},
+        ("None if there are test files", "got 0.1"): {"test": 0.1},
+    },
 }
-"""By row: parts of the message, and a change or options, after the error if it is no ValueError."""
-
+RANGES = ("", "-", "a-", "-a", "j-a", "aa", "a-ca", "0 1", "é", "a-j-k", "\n")
+WRONG["femnist"]["`classes` must be characters and ranges"] = [{"classes": text} for text in RANGES]
 EVERY = [
-    (name, row if isinstance(row[0], type) else (ValueError, *row))
+    (name, (ValueError, message, change))
     for name, rows in WRONG.items()
-    for row in rows
+    for message, changes in rows.items()
+    for change in (changes if isinstance(changes, list) else [changes])
+]
+EVERY += [
+    ("mnist", (TypeError, "`val` must be an integer", {"val": 0.5})),
+    ("image_folder", (TypeError, "`size` must be an integer", {"size": 2.5})),
+    ("image_folder", (TypeError, "`cache` must be the path of a folder", {"cache": 3})),
+    ("femnist", (OSError, ("files that can be read,", "gone.json cannot"), nowhere)),
+    ("femnist", (FileNotFoundError, "make them in LEAF's data/femnist", without("train"))),
+    ("femnist", (TypeError, "text, such as 'a-j', got 10 (int)", {"classes": 10})),
 ]
 NAMED = [f"{name} {named(row)}" for name, row in EVERY]
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import topofl
+from tests.degenerate.inputs import run
 from tests.rows.partitioners import lists
 from topofl import algorithms, data, models, topologies
 
@@ -304,15 +305,8 @@ def test_token_ids_stay_integers_from_the_array_to_predictions(dtype):
     labels = np.where((tokens == 7).any(axis=1), "seven", "none")
     dataset = data.from_arrays(tokens, labels, test=0.25)
     Bag.seen = set()
-    history = topofl.run(
-        algorithms.dsgd(lr=2.0, local_steps=5),
-        model=Bag(),
-        clients=data.iid(dataset, 4, seed=0),
-        topology=topologies.ring(4),
-        rounds=30,
-        seed=0,
-        progress=False,
-    )
+    options = {"clients": data.iid(dataset, 4, seed=0), "topology": topologies.ring(4)}
+    history = run(algorithms.dsgd(lr=2.0, local_steps=5), model=Bag(), rounds=30, **options)
     assert Bag.seen == {dataset.inputs.dtype} == {getattr(torch, dtype)}
     assert history.last("accuracy").min() > (labels == "none").mean() + 0.1
     assert history.predict(tokens[:5], node=0).argmax(1).shape == (5,)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from torch.utils.data import TensorDataset
 
-import topofl
 from tests import problems
+from tests.degenerate.inputs import run
 from tests.rows.partitioners import NONE, toy
-from topofl import algorithms, data, topologies
+from topofl import data
 
 FLOATS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -149,17 +149,8 @@ def test_examples_chosen_are_a_copy_and_may_be_none(made):
 def history(x, executor, model, **normalization):
     """Return the history of six nodes that hold inputs `x`."""
     made = data.from_arrays(x, np.arange(60) % 3, test=0.2, **normalization)
-    return topofl.run(
-        algorithms.dsgd(lr=0.1, batch_size=4),
-        model=model(),
-        clients=data.iid(made, 6, seed=0),
-        topology=topologies.ring(6),
-        rounds=6,
-        evaluation=2,
-        compute=topofl.Compute(executor=executor),
-        seed=0,
-        progress=False,
-    )
+    clients = data.iid(made, 6, seed=0)
+    return run(model=model(), clients=clients, rounds=6, every=2, executor=executor)
 
 
 @pytest.mark.parametrize("executor", ["batched", "looped"])

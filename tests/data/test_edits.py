@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-import topofl
+from tests.degenerate.inputs import run
 from tests.rows.partitioners import clients_with, counted, datasets, lists, partitions, toy
 from topofl import algorithms, config, data, models, topologies
 from topofl.metrics import clique_skew
@@ -36,25 +36,6 @@ def test_per_client_draws_overlap_and_are_uniform():
     assert {len(np.intersect1d(*pair)) for pair in draws} == {0, 1, 2}
     often = np.bincount(np.concatenate([own for pair in draws for own in pair]) - 10)
     assert abs(often / 600 - 0.5).max() < 0.1
-
-
-@pytest.mark.parametrize(
-    ("held", "size", "expected"),
-    [
-        ([30, 10], 8, [6, 2]),
-        ([1, 1, 1], 10, [4, 3, 3]),  # 3.3 each: one is left over
-        ([1, 1, 1, 1], 6, [2, 2, 2, 0]),  # 1.5 each become 2: there are not enough
-        ([1, 1], 5, [3, 2]),  # 2.5 each become 2, as halves are rounded to even
-        ([1, 9], 4, [0, 4]),
-        ([1, 1, 1, 1, 1], 2, [1, 1, 0, 0, 0]),  # 0.4 each: all are left over
-        ([3, 1, 1, 1, 1, 1], 3, [3, 0, 0, 0, 0, 0]),  # 1.1 and 0.4: for the one that has some
-        ([2, 0, 2], 0, [0, 0, 0]),
-    ],
-)
-def test_disjoint_rounds_truncates_and_deals_the_rest(held, size, expected):
-    clients = clients_with([[count, 1] for count in held], test=[size, 1])
-    found = counted(data.match_test(clients, rule="disjoint"))
-    assert [own[0] for own in found] == expected
 
 
 def test_disjoint_shares_of_overlapping_nodes_are_of_what_they_hold_together():
@@ -89,16 +70,9 @@ def pathological():
     ],
 )
 def test_what_nodes_hold_out_is_what_a_run_is_evaluated_on(edit, on):
-    history = topofl.run(
-        algorithms.local_only(lr=0.5, batch_size=16, local_steps=20),
-        model=models.logistic_regression(64),
-        clients=edit(pathological()),
-        topology=None,
-        rounds=1,
-        seed=0,
-        evaluation=on,
-        progress=False,
-    )
+    algorithm = algorithms.local_only(lr=0.5, batch_size=16, local_steps=20)
+    options = {"model": models.logistic_regression(64), "topology": None, "rounds": 1, "on": on}
+    history = run(algorithm, clients=edit(pathological()), **options)
     assert history["accuracy"][-1].min() > 0.7, "two classes are easy when no other is asked for"
 
 
@@ -123,15 +97,6 @@ def test_validation_is_at_random_where_a_class_has_one_and_uniform_within_a_clas
     often = np.bincount(np.concatenate(val))
     assert often.sum() == 1200
     assert abs(often / 300 - 0.4).max() < 0.1
-
-
-@pytest.mark.parametrize(
-    ("share", "size", "val"),
-    [(0.2, 2, 1), (0.2, 12, 2), (0.2, 13, 3), (0.01, 9, 1), (0.99, 9, 8), (0.5, 3, 2)],
-)
-def test_sizes_of_validation(share, size, val):
-    clients = data.with_validation(clients_with([[size]], test=[1]), share)
-    assert (len(clients.val[0]), clients.sizes[0]) == (val, size - val)
 
 
 def test_one_example_of_each_class_stays():

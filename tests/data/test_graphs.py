@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import topofl
 from tests import naive
+from tests.degenerate.inputs import run
 from topofl import algorithms, data, mixing, topologies
 from topofl._support.seeding import seeded_torch
 
@@ -49,18 +49,10 @@ def karate():
     return data.from_pyg(KarateClub()[0], test=0.2, name="karate")
 
 
-def trained(model, clients, graph, **options):
-    return topofl.run(
-        algorithms.dsgd(lr=LR, batch_size=64),
-        model=model,
-        clients=clients,
-        topology=graph,
-        rounds=4,
-        seed=0,
-        init="given",
-        compute=topofl.Compute(dtype=torch.float64),
-        **options,
-    )
+def trained(model, clients, graph):
+    options = {"rounds": 4, "every": 1, "init": "given", "dtype": torch.float64}
+    algorithm = algorithms.dsgd(lr=LR, batch_size=64)
+    return run(algorithm, model=model, clients=clients, topology=graph, **options)
 
 
 def subgraph(graph, members):
@@ -83,9 +75,8 @@ def test_clients_train_on_their_own_subgraphs(karate, convolution):
             own = clients.train[i].copy()
             chosen = np.searchsorted(members, own)
             loss = functional.cross_entropy(outputs[chosen], labels[own])
-            for p, g in zip(
-                module.parameters(), torch.autograd.grad(loss, module.parameters()), strict=True
-            ):
+            gradients = torch.autograd.grad(loss, module.parameters())
+            for p, g in zip(module.parameters(), gradients, strict=True):
                 p.data.sub_(LR * g)
         naive.average(modules, weights)
     model = karate.network(network(convolution, 34, 4), clients)
@@ -148,10 +139,9 @@ def test_whole_graphs_are_classified():
     clients = data.iid(every.dataset, 3, seed=0)
     module = network("GIN", 1, 2)
     model = every.network(module)
-    single = torch.cat([
-        module(one.x.double(), one.edge_index, torch.zeros(len(one.x), dtype=torch.int64))
-        for one in graphs()
-    ])  # fmt: skip
+    zeros = [torch.zeros(len(one.x), dtype=torch.int64) for one in graphs()]
+    pairs = zip(graphs(), zeros, strict=True)
+    single = torch.cat([module(one.x.double(), one.edge_index, zero) for one, zero in pairs])
     double = copy.deepcopy(model).double()
     order = torch.tensor([[3], [20], [3], [0]])
     torch.testing.assert_close(double(order), single[order[:, 0]])
@@ -170,33 +160,28 @@ def test_masks_of_the_graph_are_its_split():
 
 
 def test_refused(karate):
-    graph = KarateClub()[0]
-    clients = karate.communities(3, seed=0)
+    graph, module = KarateClub()[0], nn.Linear(34, 4)
+    clients, half = karate.communities(3, seed=0), data.iid(karate.dataset, 2, seed=0)
     other = data.from_pyg(graph, test=0.2)
-    for call, message in {
-        lambda: data.from_pyg([]): "`graphs` must have at least one graph",
-        lambda: data.from_pyg(Data(x=graph.x, edge_index=graph.edge_index + 1, y=graph.y)): (
-            "nodes from 0 to 33, got 1 to 34"
+
+    def pyg(**changes):
+        fields = {"x": graph.x, "edge_index": graph.edge_index, "y": graph.y}
+        return lambda: data.from_pyg(Data(**fields | changes))
+
+    for message, call in {
+        "`graphs` must have at least one graph": lambda: data.from_pyg([]),
+        "nodes from 0 to 33, got 1 to 34": pyg(edge_index=graph.edge_index + 1),
+        "must have one class per node": pyg(y=graph.y[:3]),
+        r"`graphs\[0\].y` must have one class, got": lambda: data.from_pyg([graph]),
+        r"must be integers of shape \(2, E\)": pyg(edge_index=graph.edge_index.T),
+        "must have edges without numbers, .* got edge_attr": pyg(edge_attr=graph.x),
+        "`n` must be at most the number of communities": lambda: karate.communities(20, seed=0),
+        "`clients` must be a partition of this graph": lambda: karate.network(module),
+        "`clients` must hold the vertices .* test, too, .* but 7 are of no": lambda: karate.network(
+            module, half
         ),
-        lambda: data.from_pyg(Data(x=graph.x, edge_index=graph.edge_index, y=graph.y[:3])): (
-            "must have one class per node"
-        ),
-        lambda: data.from_pyg([graph]): r"`graphs\[0\].y` must have one class, got",
-        lambda: data.from_pyg(Data(x=graph.x, edge_index=graph.edge_index.T, y=graph.y)): (
-            r"must be integers of shape \(2, E\)"
-        ),
-        lambda: karate.communities(20, seed=0): "`n` must be at most the number of communities",
-        lambda: karate.network(nn.Linear(34, 4)): "`clients` must be a partition of this graph",
-        lambda: karate.network(nn.Linear(34, 4), data.iid(karate.dataset, 2, seed=0)): (
-            "`clients` must hold the vertices for validation and test, too, .* but 7 are of no"
-        ),
-        lambda: data.from_pyg(
-            Data(x=graph.x, edge_index=graph.edge_index, y=graph.y, edge_attr=graph.x)
-        ): "must have edges without numbers, .* got edge_attr",
-        lambda: other.network(nn.Linear(34, 4), clients): "must be a partition of this graph",
-        lambda: karate.network(
-            nn.Linear(34, 4), clients, between="cut"
-        ): "`between` must be one of",
+        "must be a partition of this graph": lambda: other.network(module, clients),
+        "`between` must be one of": lambda: karate.network(module, clients, between="cut"),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()

@@ -74,7 +74,8 @@ def test_tiny_imagenet_holds_out_and_stretches(tmp_path):
 def test_the_original_sizes_have_a_plain_name(sizes, sides, notes):
     parts = [[[Path("x")] * size] * 200 for size in sizes]
     whole = [[500] * 200, [50] * 200]
-    name = folders._name_with_differences("tiny_imagenet", sides, (64, 64), parts, whole)
+    inputs = torch.empty(0, 3, *sides)
+    name = folders._name_with_differences("tiny_imagenet", inputs, (64, 64), parts, whole)
     assert name == f"tiny_imagenet{notes}"
 
 

@@ -98,12 +98,6 @@ def test_pathological_spreads_holders_evenly_and_in_no_order():
     assert not covered.any(), "runs of five nodes must not always cover all ten classes"
 
 
-def test_pathological_ignores_classes_without_examples():
-    clients = data.pathological(toy((6, 0, 6)), 3, classes_per_node=2, seed=0)
-    assert (clients.label_counts[:, 1] == 0).all()
-    assert clients.sizes.sum() == 12
-
-
 def test_pathological_shared_starts_a_class_again_only_when_it_has_run_out():
     clients = data.pathological_shared(toy((200,) * 5), 25, classes_per_node=2, seed=0)
     uses = np.bincount(np.concatenate(clients.train), minlength=1000)[:1000].reshape(5, 200)
@@ -126,13 +120,6 @@ def test_pathological_shared_draws_classes_and_examples_uniformly():
     drawn = counts(60)[counts(60) > 0]
     assert len(set(drawn.tolist())) > 5, "numbers are drawn, not divided evenly"
     assert abs(drawn.mean() - 15) < 1
-
-
-def test_drawn_counts_go_where_there_is_room():
-    rng = np.random.default_rng(0)
-    assert allocation.drawn_counts(np.array([3, 0, 9]), 12, rng).tolist() == [3, 0, 9]
-    draws = [allocation.drawn_counts(np.array([99, 99, 1]), 30, rng) for _ in range(300)]
-    np.testing.assert_allclose(np.mean(draws, axis=0), [14.5, 14.5, 1], atol=0.6)
 
 
 def test_dealt_again_goes_on_from_a_random_place_with_what_a_taker_has_not():
@@ -214,15 +201,6 @@ def test_repaired_moves_from_the_largest_node_and_its_most_frequent_class():
     assert allocation.repaired(counts, 2).tolist() == [[1, 1], [1, 1], [3, 0], [1, 1]]
 
 
-def test_one_class_per_node_gives_rare_classes_a_node_for_each_example():
-    clients = data.one_class_per_node(toy((20, 2, 20, 0)), 12, seed=0)
-    assert ((clients.label_counts > 0).sum(axis=1) == 1).all()
-    assert (clients.label_counts > 0).sum(axis=0).tolist() == [5, 2, 5, 0]
-    assert clients.label_counts.sum(axis=0).tolist() == [20, 2, 20, 0]
-    assert sorted(clients.sizes.tolist()) == [1] * 2 + [4] * 10
-    assert (data.one_class_per_node(toy((20, 2, 20, 0)), 42, seed=0).sizes == 1).all()
-
-
 def test_one_class_per_node_draws_classes_at_random():
     def classes(n, seed):
         counts = data.one_class_per_node(toy((30,) * 3), n, seed=seed).label_counts
@@ -242,25 +220,6 @@ def written(owners, labels, test=(), val=(), n_classes=3):
     return replace(whole, owners=np.array(owners))
 
 
-TOY = written(
-    #       0  1  2  3  4  5  6  7  8  9 10 11
-    owners=[1, 0, 1, 2, 2, 2, 4, 4, 1, 2, 3, 4],
-    labels=[0, 1, 2, 0, 0, 1, 2, 2, 0, 2, 1, 2],
-    test=[8, 9, 10, 11],
-    val=[2, 7],
-)
-
-
-def test_nodes_hold_what_their_owners_made():
-    clients = data.natural(TOY, min_size=1, seed=0)
-    assert clients.name == "natural(toy, n=4, min_size=1)"
-    assert lists(clients.train) == [[1], [0], [3, 4, 5], [6]]
-    assert lists(clients.val) == [[], [], [], [7]], "node 1 trains on class 0 only"
-    assert lists(clients.test) == [[], [8], [], [11]], "node 2 trains on classes 0 and 1 only"
-    assert not clients.overlapping
-    assert lists(data.natural(TOY, min_size=2, seed=0).train) == [[3, 4, 5]]
-
-
 def test_nodes_and_classes_are_drawn_uniformly():
     nodes, classes = np.zeros(5), np.zeros(3)
     dataset = written(np.repeat(np.arange(5), 6), [0, 1, 2] * 10)
@@ -271,14 +230,6 @@ def test_nodes_and_classes_are_drawn_uniformly():
         classes += clients.label_counts.sum(axis=0) / 2
     assert abs(nodes / 400 - 2 / 5).max() < 0.1
     assert abs(classes / 800 - 1 / 3).max() < 0.07
-
-
-def test_missing_classes_are_missing_everywhere():
-    dataset = written([0] * 6, [0, 1, 2] * 2, test=[3, 4, 5])
-    clients = data.natural(dataset, classes_per_node=2, min_size=1, seed=0)
-    assert clients.name == "natural(toy, n=1, classes_per_node=2, min_size=1)"
-    assert counted(clients, "test") == counted(clients, "train")
-    assert clients.sizes[0] == 2
 
 
 @given(dataset=datasets(), data_=st.data(), seed=st.integers(0, 1000))

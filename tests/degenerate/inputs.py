@@ -13,28 +13,17 @@ from topofl import algorithms, data, topologies
 
 def run(algorithm=None, **changes):
     """Run D-SGD or another algorithm on six equal clients for 3 rounds; return its history."""
-    settings = {
-        "model": problems.linear(),
-        "clients": problems.equal_clients(),
-        "topology": topologies.ring(6),
-        "rounds": 3,
-        "every": 3,
-        "seed": 0,
-    }
-    return topofl.run(
-        algorithm or algorithms.dsgd(lr=0.1, batch_size=4),
-        **problems.options(**(settings | changes)),
-    )
+    settings = {"model": problems.linear(), "clients": problems.equal_clients(), "seed": 0}
+    settings |= {"topology": topologies.ring(6), "rounds": 3, "every": 3, "progress": False}
+    algorithm = algorithm or algorithms.dsgd(lr=0.1, batch_size=4)
+    return topofl.run(algorithm, **problems.options(**(settings | changes)))
 
 
 def models_of(algorithm=None, **changes):
     """Return the nodes' models, (n, d), after a run in float64 from the model's own values."""
     kept = []
-    options = {
-        "init": "given",
-        "dtype": torch.float64,
-        "callbacks": [problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
-    }
+    keep = problems.each_round(lambda t, models: kept.append(models.flat.clone()))
+    options = {"init": "given", "dtype": torch.float64, "callbacks": [keep]}
     run(algorithm, **(options | changes))
     return kept[-1]
 
@@ -81,10 +70,8 @@ class Applied(nn.Module):
 class Recurrent(nn.Module):
     def __init__(self, kind=nn.LSTM, dropout=0.0):
         super().__init__()
-        self.recurrent, self.head = (
-            kind(6, 5, num_layers=2, dropout=dropout, batch_first=True),
-            nn.Linear(5, 3),
-        )
+        self.recurrent = kind(6, 5, num_layers=2, dropout=dropout, batch_first=True)
+        self.head = nn.Linear(5, 3)
 
     def forward(self, x):
         return self.head(self.recurrent(x.flatten(1, 2))[0][:, -1])
@@ -93,10 +80,8 @@ class Recurrent(nn.Module):
 class Attentive(nn.Module):
     def __init__(self, dropout=0.0):
         super().__init__()
-        self.attention, self.head = (
-            nn.MultiheadAttention(6, 2, dropout=dropout, batch_first=True),
-            nn.Linear(36, 3),
-        )
+        self.attention = nn.MultiheadAttention(6, 2, dropout=dropout, batch_first=True)
+        self.head = nn.Linear(36, 3)
 
     def forward(self, x):
         x = x.flatten(1, 2)

@@ -34,38 +34,26 @@ def test_small_clients_train_as_the_naive_loop(executor, model):
     clients = clients_of(*SMALL)
     nodes = naive_nodes(clients, model())
     naive.local_only(nodes, 5, lr=0.1)
-    got = models_of(
-        algorithms.local_only(lr=0.1, batch_size=4),
-        clients=clients,
-        topology=None,
-        rounds=5,
-        model=model(),
-        executor=executor,
-    )
+    options = {"clients": clients, "topology": None, "rounds": 5, "executor": executor}
+    got = models_of(algorithms.local_only(lr=0.1, batch_size=4), model=model(), **options)
     torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-12)
 
 
 def test_a_remainder_of_one_example_is_a_minibatch_of_one():
     batches = Batches(clients_of(*SMALL).train, seed=0)
     steps = [batches.at(step, 4, "local") for step in range(4)]
-    assert [(batch.weights > 0).sum(1).tolist() for batch in steps] == [
-        [1, 4, 4],
-        [1, 1, 4],
-        [1, 4, 4],
-        [1, 1, 4],
-    ]
+    sizes = [(batch.weights > 0).sum(1).tolist() for batch in steps]
+    assert sizes == [[1, 4, 4], [1, 1, 4]] * 2
     for first, last in (steps[:2], steps[2:]):
-        assert sorted([*first.indices[1], last.indices[1, 0]]) == sorted(
-            clients_of(*SMALL).train[1]
-        )
+        used = sorted([*first.indices[1], last.indices[1, 0]])
+        assert used == sorted(clients_of(*SMALL).train[1])
 
 
 def test_single_class_clients_learn_their_class():
     clients = data.one_class_per_node(problems.dataset(), 6, seed=0)
     assert ((clients.label_counts > 0).sum(1) == 1).all()
-    history = run(
-        algorithms.local_only(lr=1.0, batch_size=4), clients=clients, topology=None, rounds=60
-    )
+    algorithm = algorithms.local_only(lr=1.0, batch_size=4)
+    history = run(algorithm, clients=clients, topology=None, rounds=60)
     assert all(np.isfinite(history[name]).all() for name in ("accuracy", "loss", "train_loss"))
     assert history["train_loss"][-1] < 0.1 * history["train_loss"][0]
 
@@ -99,9 +87,8 @@ def test_one_node_is_plain_sgd(momentum):
     examples = torch.tensor(clients.train[0])
     for _ in range(5):
         optimizer.zero_grad()
-        functional.cross_entropy(
-            model(blobs.inputs[examples].double()), blobs.labels[examples]
-        ).backward()
+        outputs = model(blobs.inputs[examples].double())
+        functional.cross_entropy(outputs, blobs.labels[examples]).backward()
         optimizer.step()
     wanted = nn.utils.parameters_to_vector(model.parameters()).detach()
     torch.testing.assert_close(got[0], wanted, rtol=0, atol=1e-12)
@@ -131,11 +118,9 @@ def test_asymmetric_weights_are_not_symmetrized():
     for rule in (mixing.own_weights, mixing.uniform):
         weights = run(topology=adjacency, mixing=rule).mixing(0).weights.toarray()
         received = weights - np.diag(np.diag(weights))
-        wanted = (
-            adjacency.T
-            if rule is mixing.own_weights
-            else adjacency.T.astype(bool) * np.diag(weights)[:, None]
-        )
+        wanted = adjacency.T.astype(bool) * np.diag(weights)[:, None]
+        if rule is mixing.own_weights:
+            wanted = adjacency.T
         np.testing.assert_allclose(received, wanted)
         nodes = naive_nodes(problems.equal_clients(), problems.linear())
         naive.dsgd(nodes, weights, 3, lr=0.1)
@@ -146,14 +131,11 @@ def test_asymmetric_weights_are_not_symmetrized():
 def test_integer_images_are_pixels():
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 3
-    pixels = (80 * labels[:, None, None, None] + rng.integers(0, 60, (60, 1, 6, 6))).astype(
-        np.uint8
-    )
+    pixels = 80 * labels[:, None, None, None] + rng.integers(0, 60, (60, 1, 6, 6))
+    pixels = pixels.astype(np.uint8)
     inputs = [pixels, torch.from_numpy(pixels), (pixels / np.float32(255))]
-    found = [
-        models_of(clients=data.iid(data.from_arrays(x, labels, test=0.2), 6, seed=0))
-        for x in inputs
-    ]
+    datasets = [data.from_arrays(x, labels, test=0.2) for x in inputs]
+    found = [models_of(clients=data.iid(dataset, 6, seed=0)) for dataset in datasets]
     assert torch.equal(found[0], found[1])
     torch.testing.assert_close(found[0], found[2], rtol=0, atol=1e-6)
 
@@ -161,11 +143,8 @@ def test_integer_images_are_pixels():
 def test_spectra_of_disconnected_graphs():
     table = metrics.compare([DISCONNECTED], about="all")
     row = dict(zip(table.columns, table.rows[0], strict=True))
-    assert (row["spectral gap"], row["algebraic connectivity"], row["effective resistance"]) == (
-        0,
-        0,
-        np.inf,
-    )
+    keys = ("spectral gap", "algebraic connectivity", "effective resistance")
+    assert [row[key] for key in keys] == [0, 0, np.inf]
     assert row["diameter"].reason == "some nodes cannot reach each other"
     assert "n/a" in str(table)
 
@@ -193,9 +172,8 @@ class WithEmptyParameter(Applied):
 
 
 def test_advice_for_outputs_without_classes_is_no_classifier():
-    with pytest.raises(
-        ValueError, match=r"e\.g\. nn\.Sequential\(nn\.Flatten\(\), nn\.Linear\(36, 1"
-    ):
+    match = r"e\.g\. nn\.Sequential\(nn\.Flatten\(\), nn\.Linear\(36, 1"
+    with pytest.raises(ValueError, match=match):
         check_output(nn.Linear(10, 1), torch.ones(3, 1, 6, 6), None)
 
 
@@ -213,31 +191,28 @@ def reproducible(build):
         return build()
 
 
+def applied():
+    model = nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
+    model(problems.dataset().inputs[:1])
+    return model
+
+
+def normalized():
+    return nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.InstanceNorm2d(1, affine=True), *dense())
+
+
 ACCEPTED = {
     "no dropout": (lambda: dense(nn.Dropout(0.0)), "batched"),
-    "instance norm": (
-        lambda: nn.Sequential(
-            nn.Conv2d(1, 1, 3, padding=1), nn.InstanceNorm2d(1, affine=True), *dense()
-        ),
-        "batched",
-    ),
+    "instance norm": (normalized, "batched"),
     "layers without dropout": (Recurrent, "looped"),
     "attention without dropout": (Attentive, "looped"),
     "tied weights": (Tied, "batched"),
     "a constant buffer": (lambda: Buffered(0), "batched"),
     "evaluation mode": (lambda: problems.convolutional().eval(), "batched"),
-    "an empty parameter": (lambda: WithEmptyParameter(), "batched"),
+    "an empty parameter": (WithEmptyParameter, "batched"),
     "half precision": (lambda: problems.linear().half(), "batched"),
-    "a lazy layer that was applied": (
-        lambda: applied(nn.Sequential(nn.Flatten(), nn.LazyLinear(3))),
-        "batched",
-    ),
+    "a lazy layer that was applied": (applied, "batched"),
 }
-
-
-def applied(model):
-    model(problems.dataset().inputs[:1])
-    return model
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
@@ -247,9 +222,8 @@ def test_unusual_models_train_as_the_naive_loop(case):
     nodes = naive_nodes(clients, model)
     naive.dsgd(nodes, mixing.metropolis_hastings(topologies.ring(6)).weights.toarray(), 3, lr=0.1)
     for one in {executor, "looped"}:
-        torch.testing.assert_close(
-            models_of(model=model, executor=one), nodes.flat(), rtol=0, atol=1e-10
-        )
+        got = models_of(model=model, executor=one)
+        torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-10)
 
 
 def test_models_may_have_more_outputs_than_classes():

@@ -26,20 +26,13 @@ def count(module):
 
 
 def shape_of(build):
-    return (
-        (1, 64)
-        if build is models.logistic_regression
-        else (3, *[SMALLEST.get(build.__name__, 16)] * 2)
-    )
+    side = SMALLEST.get(build.__name__, 16)
+    return (1, 64) if build is models.logistic_regression else (3, side, side)
 
 
-def small(build, n_classes=4):
+def small(build):
     """Return the network for the smallest images that it takes."""
-    return (
-        build(64, n_classes)
-        if build is models.logistic_regression
-        else build(shape_of(build), n_classes)
-    )
+    return build(64 if build is models.logistic_regression else shape_of(build), 4)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +101,8 @@ def test_resnet_starts_with_the_identity_where_its_blocks_are_silent():
         nn.init.zeros_(block.norm2.bias)
     x = torch.rand(1, 64, 8, 8, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(quiet(x), x)
-    assert [model.get_submodule(f"stage{i}.0.conv1").stride for i in (1, 2, 3, 4)] == [
-        (1, 1),
-        *[(2, 2)] * 3,
-    ]
+    strides = [model.get_submodule(f"stage{i}.0.conv1").stride for i in (1, 2, 3, 4)]
+    assert strides == [(1, 1), *[(2, 2)] * 3]
     assert len(model.stage1[0].shortcut) == 0
     assert {m.num_groups for m in model.modules() if isinstance(m, nn.GroupNorm)} == {4}
 
@@ -173,10 +164,8 @@ def test_group_norm_replaces_layers_with_statistics():
     for name, parameter in twin.named_parameters():
         assert torch.equal(parameter, own[name])
         assert parameter.data_ptr() != own[name].data_ptr()
-        assert (parameter.dtype, parameter.requires_grad) == (
-            own[name].dtype,
-            own[name].requires_grad,
-        )
+        assert parameter.dtype == own[name].dtype
+        assert parameter.requires_grad == own[name].requires_grad
     assert (twin.first.eps, twin.third.affine) == (1e-3, False)
     assert not list(twin.buffers())
 
@@ -190,20 +179,11 @@ def test_group_norm_computes_what_torch_does_and_takes_one_example():
     assert check_model(model) is not model
 
 
-@pytest.mark.parametrize(
-    ("channels", "groups", "got"),
-    [
-        (64, 32, 32),
-        (48, 32, 24),
-        (48, 20, 16),
-        (36, 5, 4),
-        (8, 32, 4),
-        (7, 7, 1),
-        (2, 2, 1),
-        (1, 5, 1),
-        (30, 4, 3),
-    ],
-)
+ROWS = [(64, 32, 32), (48, 32, 24), (48, 20, 16), (36, 5, 4), (8, 32, 4)]
+ROWS += [(7, 7, 1), (2, 2, 1), (1, 5, 1), (30, 4, 3)]
+
+
+@pytest.mark.parametrize(("channels", "groups", "got"), ROWS)
 def test_groups_divide_channels_and_have_two_of_them(channels, groups, got):
     made = models.with_group_norm(nn.BatchNorm2d(channels), groups=groups)
     assert isinstance(made, nn.GroupNorm)

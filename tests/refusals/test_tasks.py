@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import topofl
-from tests.refusals import named, refused
+from tests.refusals import named, refused, rows
 from tests.rows.tasks import CASES, LABELS, NUMBERS, TOKENS, X, clients_of, dataset_of, mlp, run
 from topofl import Task, algorithms
 from topofl.tasks import Score, classification, multi_label, next_token, regression, squared_error
@@ -58,14 +58,8 @@ def far(ids):
 
 
 def votes():
-    topofl.run(
-        algorithms.knn_per(lr=0.1),
-        model=mlp(2),
-        clients=clients_of(DATASET),
-        task=regression(),
-        rounds=1,
-        seed=0,
-    )
+    algorithm, options = algorithms.knn_per(lr=0.1), {"rounds": 1, "seed": 0}
+    topofl.run(algorithm, model=mlp(2), clients=clients_of(DATASET), task=regression(), **options)
 
 
 def score_called(name):
@@ -84,70 +78,63 @@ FIRST, REST = TOKENS[:, :-1], TOKENS[:, 1:]
 EXAMPLE, COLUMN = r"a loss per example, shape (b,)=(2,), got", "must differ from all columns"
 TWICE, NAMELESS = (score_called("largest"), Score(score_called("largest"))), "functions with a name"
 NORMALIZED = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, track_running_stats=False))
-ROWS = [
+VALUE_ERRORS = {
     # Losses and scores
-    (ValueError, f"`task` must have {EXAMPLE} shape ();", wrong(per_batch)),
-    (ValueError, "got shape (2, 2); take means", wrong(lambda o, t: (o - t).square())),
-    (ValueError, f"{EXAMPLE} float", wrong(lambda o, t: 1.0)),
-    (ValueError, "a loss that can be differentiated, got torch.float64 with", wrong(rounded)),
-    (ValueError, "a finite loss for finite outputs", wrong(lambda o, t: (o.sum(1) - 1e9).log())),
-    (ValueError, "a loss that does not depend on other examples, got", wrong(among_others)),
-    (ValueError, "targets of shape (2, 2) and torch.float64, got", wrong(of_tokens)),
-    (
-        ValueError,
-        "'mse' per example, shape (b,)=(2,), got a numpy array of shape (2,); return a tensor",
-        wrong(squared_error, mse=in_numpy),
+    "got shape (2, 2); take means": wrong(lambda o, t: (o - t).square()),
+    "a loss that can be differentiated, got torch.float64 with": wrong(rounded),
+    "a finite loss for finite outputs": wrong(lambda o, t: (o.sum(1) - 1e9).log()),
+    "a loss that does not depend on other examples, got": wrong(among_others),
+    "targets of shape (2, 2) and torch.float64, got": wrong(of_tokens),
+    "'mse' per example, shape (b,)=(2,), got a numpy array of shape (2,); return a tensor": wrong(
+        squared_error, mse=in_numpy
     ),
-    (ValueError, "'mse' per example, shape (b,)=(2,)", wrong(squared_error, mse=per_batch)),
-    (
-        ValueError,
-        "a number for 'auc' of outputs (15, 2) and targets (15, 2), got ValueError",
-        wrong(squared_error, auc=Score(sklearn_metrics.roc_auc_score, whole=True)),
+    "'mse' per example, shape (b,)=(2,)": wrong(squared_error, mse=per_batch),
+    "a number for 'auc' of outputs (15, 2) and targets (15, 2), got ValueError": wrong(
+        squared_error, auc=Score(sklearn_metrics.roc_auc_score, whole=True)
     ),
-    (
-        ValueError,
-        "`task` must have a number for 'mse'",
-        wrong(squared_error, mse=Score(squared_error, whole=True)),
+    "`task` must have a number for 'mse'": wrong(
+        squared_error, mse=Score(squared_error, whole=True)
     ),
     # Targets
-    (ValueError, "classes (N,) of int64, got shape", misfit(classification(), 2, NUMBERS[:, 0])),
-    (
-        ValueError,
-        "`targets` must be classes in 0..1 for outputs (2, 2), got 0..6",
+    "classes (N,) of int64, got shape": misfit(classification(), 2, NUMBERS[:, 0]),
+    "`targets` must be classes in 0..1 for outputs (2, 2), got 0..6": (
         misfit(classification(), 2, TOKENS[:, 0]),
         misfit(classification(), 7, TOKENS[:, 0]),
     ),
-    (ValueError, "the model's outputs, (3,) per", misfit(regression(), 3, NUMBERS)),
-    (ValueError, "`targets` must be 0 or 1, got", misfit(multi_label(), 2, NUMBERS)),
-    (ValueError, "(N, labels) with labels=(2,) as", misfit(multi_label(), 2, LABELS)),
-    (ValueError, "token ids (N, T) of int64 for outputs", misfit(next_token(), 7, TOKENS)),
-    (ValueError, "token ids in 0..6 for outputs (2, 5, 7), got 0..9", tokens(FIRST, far(REST))),
-    (ValueError, "`model` cannot take ex", tokens(far(FIRST), REST)),
+    "the model's outputs, (3,) per": misfit(regression(), 3, NUMBERS),
+    "`targets` must be 0 or 1, got": misfit(multi_label(), 2, NUMBERS),
+    "(N, labels) with labels=(2,) as": misfit(multi_label(), 2, LABELS),
+    "token ids (N, T) of int64 for outputs": misfit(next_token(), 7, TOKENS),
+    "token ids in 0..6 for outputs (2, 5, 7), got 0..9": tokens(FIRST, far(REST)),
+    "`model` cannot take ex": tokens(far(FIRST), REST),
     # Arguments
-    (TypeError, "`task` must be a Task such as", lambda: run("regression", task="regression")),
-    (TypeError, "`loss` of a Task must be a function", lambda: Task("x", None)),
-    (TypeError, "`name` of a Task must be text", lambda: Task("", per_batch)),
-    (TypeError, "must be a dict of functions", lambda: Task("x", per_batch, [per_batch])),
-    (TypeError, "must be functions or Scores", lambda: Task("x", per_batch, {"f1": "f1"})),
-    (ValueError, "such as 'f1', got 'a b'", lambda: Task("x", per_batch, {"a b": per_batch})),
-    (TypeError, "`function` of a Score must be a function", lambda: Score(None)),
-    (TypeError, "`finish` of a Score must be", lambda: Score(per_batch, finish=3)),
-    (ValueError, "did you mean 'accuracy'", lambda: classification(("acuracy",))),
-    (ValueError, "each score once, got mse, mse", lambda: regression(("mse", "mse"))),
-    (ValueError, "classification for", votes),
-    (
-        ValueError,
-        "`model` must be more than one nn.Linear for examples of shape (5, 7)",
-        tokens(np.eye(7)[FIRST], REST, model=nn.Linear(7, 7).double()),
+    "such as 'f1', got 'a b'": lambda: Task("x", per_batch, {"a b": per_batch}),
+    "did you mean 'accuracy'": lambda: classification(("acuracy",)),
+    "each score once, got mse, mse": lambda: regression(("mse", "mse")),
+    "classification for": votes,
+    "`model` must be more than one nn.Linear for examples of shape (5, 7)": tokens(
+        np.eye(7)[FIRST], REST, model=nn.Linear(7, 7).double()
     ),
-    (
-        ValueError,
-        "examples are torch.int64 and are not converted: give pixels as uint8, and other",
-        lambda: run("F1 of classes", clients=clients_of(dataset_of(TOKENS[:, :4], None))),
+    "examples are torch.int64 and are not converted: give pixels as uint8, and other": lambda: run(
+        "F1 of classes", clients=clients_of(dataset_of(TOKENS[:, :4], None))
     ),
-    (ValueError, "give token ids as int64", tokens(FIRST / 1.0, REST)),
-    (ValueError, "use models.with_group_norm(", lambda: run("regression", model=NORMALIZED)),
-    # Scores of one's own
+    "give token ids as int64": tokens(FIRST / 1.0, REST),
+    "use models.with_group_norm(": lambda: run("regression", model=NORMALIZED),
+}
+TYPE_ERRORS = {
+    # Arguments
+    "`task` must be a Task such as": lambda: run("regression", task="regression"),
+    "`loss` of a Task must be a function": lambda: Task("x", None),
+    "`name` of a Task must be text": lambda: Task("", per_batch),
+    "must be a dict of functions": lambda: Task("x", per_batch, [per_batch]),
+    "must be functions or Scores": lambda: Task("x", per_batch, {"f1": "f1"}),
+    "`function` of a Score must be a function": lambda: Score(None),
+    "`finish` of a Score must be": lambda: Score(per_batch, finish=3),
+}
+ROWS = rows(
+    {ValueError: VALUE_ERRORS, TypeError: TYPE_ERRORS},
+    (ValueError, f"`task` must have {EXAMPLE} shape ();", wrong(per_batch)),
+    (ValueError, f"{EXAMPLE} float", wrong(lambda o, t: 1.0)),
     *(
         (ValueError, (COLUMN, f"got '{name}'; rename"), call)
         for name in ("loss", "messages", "node", "label", "busiest_bytes", "simulated_seconds")
@@ -167,7 +154,7 @@ ROWS = [
             (TypeError, "got 'f1' for 'my'", scored(task, {"my": "f1"})),
         )
     ),
-]
+)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=named)

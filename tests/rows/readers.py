@@ -195,9 +195,8 @@ def save_leaf(folder):
     bob, eve = ([1, 2, 3], [0, 10, 37]), ([4], [0])
     save_json(train / "all_data_1.json", leaf(ann=([5, 6], [36, 61])))
     save_json(train / "all_data_0.json", leaf(bob=bob, eve=eve))
-    save_json(
-        test / "all_data_0.json", leaf(eve=([7, 8], [9, 45]), dan=([10], [1]), bob=([9], [1]))
-    )
+    tests = leaf(eve=([7, 8], [9, 45]), dan=([10], [1]), bob=([9], [1]))
+    save_json(test / "all_data_0.json", tests)
     (train / "notes.txt").write_text("not JSON")
     (train / "._all_data_0.json").write_bytes(b"\0\5\x16\7")
     images = np.full((10, 1, 28, 28), 255)
@@ -218,8 +217,7 @@ class Reader(NamedTuple):
     repr: str
     below: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
-    mean: Any = 0.0
-    std: Any = 1.0
+    scale: Any = (0.0, 1.0)
     sums: Callable[[], dict[str, str]] | None = None
 
 
@@ -237,6 +235,7 @@ mnist = partial(data.mnist, val=6, **OTHERS)
 MNIST_SHOWN = shown("mnist (unverified)", (42, 1, 4, 4), 10, 24, 6, 12)
 CIFAR10_SHOWN = shown("cifar10 (unverified, 30 + 4 images)", (34, 3, 32, 32), 10, 22, 8, 4)
 CIFAR100_SHOWN = shown("cifar100 (unverified, 6 + 3 images)", (9, 3, 32, 32), 100, 6, 0, 3)
+LEAF_SHOWN = shown("femnist", (10, 1, 28, 28), 62, 6, 0, 4)
 BINARY10 = tuple(f"{name}.bin" for name in CIFAR10)
 CINIC = "10 classes, 11 + 10 + 10 images"
 cifar10 = partial(data.cifar10, val=8, **OTHERS)
@@ -249,8 +248,7 @@ ROWS = {
         MNIST_SHOWN,
         ("raw", "MNIST/raw", "mnist", "a/b/mnist"),
         names_of(*MNIST),
-        0.1307,
-        0.3081,
+        (0.1307, 0.3081),
         lambda: digits._MNIST_MD5,
     ),
     "mnist gzipped": Reader(
@@ -259,8 +257,7 @@ ROWS = {
         MNIST_SHOWN,
         ("mnist/raw",),
         names_of(*MNIST, ending=".gz"),
-        0.1307,
-        0.3081,
+        (0.1307, 0.3081),
     ),
     "fashion_mnist": Reader(
         partial(data.fashion_mnist, val=3, **OTHERS),
@@ -268,8 +265,7 @@ ROWS = {
         shown("fashion_mnist (unverified)", (24, 1, 28, 28), 10, 9, 3, 12),
         ("FashionMNIST/raw", "sets/fashion-mnist"),
         names_of(*MNIST),
-        0.2860,
-        0.3530,
+        (0.2860, 0.3530),
     ),
     "emnist": Reader(
         partial(data.emnist, split="letters", **OTHERS),
@@ -278,7 +274,6 @@ ROWS = {
         ("gzip", "EMNIST/raw", "letters"),
         names_of("emnist-letters-train", "emnist-letters-test"),
         None,
-        None,
     ),
     "cifar10": Reader(
         cifar10,
@@ -286,7 +281,7 @@ ROWS = {
         CIFAR10_SHOWN,
         ("cifar-10-batches-py", "cifar/cifar-10-batches-py", "a/b/c"),
         tuple(CIFAR10),
-        sums=lambda: cifar._CIFAR10.folders["cifar-10-batches-py"],
+        sums=lambda: cifar._FILES["cifar10"]["cifar-10-batches-py"],
     ),
     "cifar10 in binary files": Reader(
         cifar10, save_binaries, CIFAR10_SHOWN, ("cifar-10-batches-bin",), BINARY10
@@ -297,7 +292,7 @@ ROWS = {
         CIFAR100_SHOWN,
         ("cifar-100-python", "a/cifar-100-python"),
         tuple(CIFAR100),
-        sums=lambda: cifar._CIFAR100.folders["cifar-100-python"],
+        sums=lambda: cifar._FILES["cifar100"]["cifar-100-python"],
     ),
     "cifar100 in binary files": Reader(
         cifar100,
@@ -307,10 +302,7 @@ ROWS = {
         ("train.bin", "test.bin"),
     ),
     "image_folder": Reader(
-        data.image_folder,
-        save_pets,
-        shown("pets", (6, 3, 4, 6), 2, 3, 1, 2),
-        needed=("train",),
+        data.image_folder, save_pets, shown("pets", (6, 3, 4, 6), 2, 3, 1, 2), needed=("train",)
     ),
     "cinic10": Reader(
         data.cinic10,
@@ -318,8 +310,7 @@ ROWS = {
         shown(f"cinic10 (4 x 6 pixels, {CINIC})", (31, 3, 4, 6), 10, 21, 0, 10),
         ("CINIC-10", "images/cinic"),
         (*(f"train/{name}" for name in CLASSES), "valid", "test"),
-        (0.47889522, 0.47227842, 0.43047404),
-        (0.24205776, 0.23828046, 0.25874835),
+        ((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835)),
     ),
     "tiny_imagenet": Reader(
         partial(data.tiny_imagenet, val=3),
@@ -327,13 +318,7 @@ ROWS = {
         shown("tiny_imagenet (2 classes, 7 + 3 images)", (10, 3, 64, 64), 2, 4, 3, 3),
         ("tiny-imagenet-200", "images/tiny"),
         ("wnids.txt", "train", "val/images", "val/val_annotations.txt"),
-        0.5,
-        0.5,
+        (0.5, 0.5),
     ),
-    "femnist": Reader(
-        data.femnist,
-        save_leaf,
-        shown("femnist", (10, 1, 28, 28), 62, 6, 0, 4),
-        ("data", "sets/leaf"),
-    ),
+    "femnist": Reader(data.femnist, save_leaf, LEAF_SHOWN, ("data", "sets/leaf")),
 }

@@ -19,6 +19,7 @@ X = RNG.standard_normal((60, 4))
 NUMBERS = np.stack([X @ [1.0, -2.0, 0.5, 0.0], X[:, 0] ** 2], axis=1)
 LABELS = (X[:, :3] + 0.3 * RNG.standard_normal((60, 3)) > 0).astype(np.int64)
 TOKENS = RNG.integers(0, 7, (60, 6))
+PREVIOUS_AND_NEXT = TOKENS[:, :-1], TOKENS[:, 1:]
 BINS = data.binned(NUMBERS[:, 0], 3)
 
 
@@ -94,12 +95,7 @@ CASES = {
         lambda outputs, targets: (outputs[:, 0] - targets).square(),
     ),
     "several labels": (multi_label(), partial(mlp, 3), dataset_of(X, LABELS), label_losses),
-    "next token": (
-        next_token(),
-        tokens_model,
-        dataset_of(TOKENS[:, :-1], TOKENS[:, 1:]),
-        token_losses,
-    ),
+    "next token": (next_token(), tokens_model, dataset_of(*PREVIOUS_AND_NEXT), token_losses),
     "a user's own": (Task("huber", huber), partial(mlp, 2), dataset_of(X, NUMBERS), huber),
     "F1 of classes": (
         classification(scores=("f1", "accuracy")),
@@ -125,17 +121,10 @@ def clients_of(dataset, n=4):
 
 def run(case, rounds=4, **options):
     task, build, dataset, _ = CASES[case]
-    given = {
-        "model": build().double(),
-        "clients": clients_of(dataset),
-        "topology": topologies.ring(4),
-        "task": task,
-    }
-    given |= {"rounds": rounds, "seed": 0, "dtype": torch.float64, "every": 2, "progress": False}
-    return topofl.run(
-        algorithms.dsgd(lr=0.1, batch_size=4),
-        **problems.options(**given | {"init": "given"} | options),
-    )
+    given = {"model": build().double(), "clients": clients_of(dataset), "task": task, "seed": 0}
+    given |= {"topology": topologies.ring(4), "rounds": rounds, "dtype": torch.float64}
+    given |= {"every": 2, "progress": False, "init": "given"}
+    return topofl.run(algorithms.dsgd(lr=0.1, batch_size=4), **problems.options(**given | options))
 
 
 def by_hand(case, rounds):

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 import topofl
 from tests import problems
+from tests.degenerate import inputs as degenerate
 from tests.rows import tasks as cases
 from tests.rows.tasks import (
     CASES,
@@ -80,13 +81,9 @@ class Transformer(nn.Module):
         return self.out(self.norms[2](x + self.further(self.norms[1](x)).relu()))
 
 
+NEXT = np.roll(TOKENS, -1, axis=1)
 MODERN = {
-    "transformer": (
-        next_token(),
-        TOKENS,
-        np.roll(TOKENS, -1, axis=1),
-        seeded_torch(0)(Transformer),
-    ),
+    "transformer": (next_token(), TOKENS, NEXT, seeded_torch(0)(Transformer)),
     "regression": (regression(), X, NUMBERS, lambda: mlp(2)),
     "several labels": (multi_label(), X, LABELS, lambda: mlp(3)),
 }
@@ -106,17 +103,10 @@ def test_executors_agree_on_adamw_with_a_schedule(case):
             kept.append(event.models.flat.clone())
 
     for executor, chunk in (("batched", {"chunk": 3}), ("batched", {}), ("looped", {})):
-        topofl.run(
-            algorithms.chain("adamw", local=local, exchange=algorithms.gossip()),
-            model=model(),
-            clients=clients,
-            topology=topologies.ring(4),
-            rounds=4,
-            seed=0,
-            task=task,
-            callbacks=[keep],
-            **problems.options(dtype=torch.float64, executor=executor, **chunk),
-        )
+        options = problems.options(dtype=torch.float64, executor=executor, **chunk)
+        options |= {"model": model(), "clients": clients, "topology": topologies.ring(4)}
+        algorithm = algorithms.chain("adamw", local=local, exchange=algorithms.gossip())
+        topofl.run(algorithm, **options, rounds=4, seed=0, task=task, callbacks=[keep])
     for models in kept[:-1]:
         torch.testing.assert_close(models, kept[-1], rtol=0, atol=1e-9)
     assert len(kept) == 3
@@ -137,11 +127,9 @@ def test_padding_does_not_count():
 
 def test_the_default_is_classification_bit_for_bit():
     same = Task("mine", lambda o, t: cross_entropy(o, t), {"accuracy": accuracy})
-    options = {"rounds": 3, "seed": 0, "every": 1, "progress": False}
-    options |= {"model": problems.linear(), "clients": problems.ragged_clients()}
-    options |= {"topology": topologies.ring(6)}
+    options = {"clients": problems.ragged_clients(), "every": 1}
     plain, named, autograd = (
-        topofl.run(algorithms.dsgd(lr=0.1), **problems.options(**options), task=task)
+        degenerate.run(algorithms.dsgd(lr=0.1), task=task, **options)
         for task in (None, classification(), same)
     )
     assert np.array_equal(plain["loss"], named["loss"])
@@ -181,16 +169,9 @@ def test_token_ids_keep_their_value_on_the_way_to_the_model():
     ids, targets = np.array([[BIG, 5], [BIG + 2, 6]] * 4), np.array([BIG, BIG + 2] * 4)
     dataset = data.from_arrays(ids, targets=targets, test=(ids[:2], None, targets[:2]))
     assert dataset.inputs.dtype == dataset.learned().dtype == torch.int64
-    topofl.run(
-        algorithms.local_only(lr=1e-9, batch_size=2),
-        model=Spy(),
-        clients=data.iid(dataset, 2, seed=0),
-        rounds=1,
-        seed=0,
-        task=Task("spy", loss),
-        compute=topofl.Compute(executor="looped"),
-        progress=False,
-    )
+    options = {"clients": data.iid(dataset, 2, seed=0), "topology": None, "executor": "looped"}
+    options |= {"model": Spy(), "task": Task("spy", loss), "rounds": 1}
+    degenerate.run(algorithms.local_only(lr=1e-9, batch_size=2), **options)
     assert {x.dtype for x in seen} == {x.dtype for x in given} == {torch.int64}
     assert set(torch.cat([x.flatten() for x in seen]).tolist()) == {BIG, BIG + 2, 5, 6}
     assert set(torch.cat(given).tolist()) == {BIG, BIG + 2}
@@ -211,18 +192,11 @@ def test_float_targets_have_the_dtype_of_the_run(dtype):
 def test_several_nodes_try_models_by_the_loss_of_the_task():
     """Peers are chosen by losses: DPFL asks for them in both executors."""
     clients = data.with_validation(clients_of(CASES["regression"][2]), 0.4, seed=0)
+    options = {"clients": clients, "task": regression(), "topology": None, "init": "given"}
+    options |= {"model": mlp(2).double(), "rounds": 2, "every": 1, "dtype": torch.float64}
+    algorithm = algorithms.dpfl(lr=0.05, budget=2, batch_size=4)
     batched, looped = (
-        topofl.run(
-            algorithms.dpfl(lr=0.05, budget=2, batch_size=4),
-            model=mlp(2).double(),
-            clients=clients,
-            rounds=2,
-            seed=0,
-            task=regression(),
-            compute=topofl.Compute(executor=executor, dtype=torch.float64),
-            init="given",
-            progress=False,
-        )
+        degenerate.run(algorithm, **options, executor=executor)
         for executor in ("batched", "looped")
     )
     np.testing.assert_allclose(batched["mse"], looped["mse"], rtol=1e-9)
@@ -279,6 +253,9 @@ def test_scores_equal_plain_ones(case, own):
             np.testing.assert_allclose(history[name][-1, i], value, rtol=1e-9, err_msg=about)
 
 
+FOUR = ("accuracy", "f1", "auc", "calibration")
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_scores_of_linear_models_are_of_each_node_alone(threads, monkeypatch):
     """Linear models are evaluated together, but one by one for scores of whole sets."""
@@ -288,15 +265,9 @@ def test_scores_of_linear_models_are_of_each_node_alone(threads, monkeypatch):
     where, targets = blobs.test.tolist(), blobs.labels[blobs.test.tolist()]
     flat = nn.utils.parameters_to_vector(linear.parameters()).detach() + torch.arange(4)[:, None]
     flat += 0.1 * torch.from_numpy(np.random.default_rng(1).standard_normal(flat.shape))
-    found = problems.evaluated(
-        linear,
-        Population.alone(flat, Layout.of(linear)),
-        blobs.inputs.double(),
-        blobs.labels,
-        torch.tensor(blobs.test),
-        task=classification(scores=("accuracy", "f1", "auc", "calibration")),
-        workers=threads,
-    )
+    nodes, task = Population.alone(flat, Layout.of(linear)), classification(FOUR)
+    test = blobs.inputs.double(), blobs.labels, torch.tensor(blobs.test)
+    found = problems.evaluated(linear, nodes, *test, task=task, workers=threads)
     for i in range(4):
         nn.utils.vector_to_parameters(flat[i], linear.parameters())
         with torch.no_grad():
@@ -392,10 +363,8 @@ def estimated(case, task=None, executor="looped", rounds=1000):
 def test_estimates_know_the_task():
     for case in ("next token", "regression"):
         assert estimated(case, executor="batched", rounds=10).activations > 0
-    few, many = (
-        estimated("F1 of classes", classification(scores))
-        for scores in (("accuracy",), ("accuracy", "f1", "auc"))
-    )
+    few = estimated("F1 of classes", classification(("accuracy",)))
+    many = estimated("F1 of classes", classification(("accuracy", "f1", "auc")))
     assert many.history - few.history == 8 * 2 * 4 * 101
     assert many.evaluation > few.evaluation, "outputs on a whole set are kept"
 
@@ -403,11 +372,8 @@ def test_estimates_know_the_task():
 def test_a_history_follows_its_task(tmp_path):
     history = run("regression")
     mse = history["mse"].mean(1)
-    assert (history.primary, history.low_is_good("rmse"), history.low_is_good("r2")) == (
-        "mse",
-        True,
-        False,
-    )
+    assert history.primary == "mse"
+    assert [history.low_is_good(name) for name in ("rmse", "r2")] == [True, False]
     assert f"final mse {history.last().mean():.4f}" in repr(history)
     assert np.array_equal(history.best(), history["mse"][mse.argmin()])
     assert np.array_equal(history.best("r2"), history["r2"][history["r2"].mean(1).argmax()])

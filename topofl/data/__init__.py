@@ -13,6 +13,7 @@ from topofl.data.edits import *
 from topofl.data.graphs import *
 from topofl.data.partition import *
 from topofl.data.partitioners import *
+from topofl.data.partitioners.natural import *
 from topofl.data.readers.cifar import *
 from topofl.data.readers.digits import *
 from topofl.data.readers.folders import *

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from numbers import Integral, Number
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -18,16 +18,14 @@ from topofl._support.check import (
 )
 from topofl._support.seeding import stream
 
-
-class Numbered(NamedTuple):
-    """Numbers (N,) int64, and the names of 0, 1, ...; None if the numbers were given."""
-
-    numbers: np.ndarray
-    names: tuple[str, ...] | None
+Numbered = tuple[np.ndarray, tuple[str, ...]]
+"""Numbers (N,) int64, and the names of 0, 1, ..."""
 
 
-def as_classes(name: str, labels: Any, names: tuple[str, ...] | None = None) -> Numbered:
-    """Return class numbers and the names of classes.
+def as_classes(
+    name: str, labels: Any, names: tuple[str, ...] | None = None
+) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Return class numbers (N,) int64 and the names of classes, `names` if numbers were given.
 
     Integers are class numbers already. Other labels are numbered in sorted order, or in the order
     of their text where they cannot be compared; booleans are False, True.
@@ -52,16 +50,13 @@ def as_classes(name: str, labels: Any, names: tuple[str, ...] | None = None) -> 
     Examples
     --------
     >>> as_classes("y", ["dog", "cat", "dog"])
-    Numbered(numbers=array([1, 0, 1]), names=('cat', 'dog'))
-    >>> as_classes("y", [3, 7]).names is None
+    (array([1, 0, 1]), ('cat', 'dog'))
+    >>> as_classes("y", [3, 7])[1] is None
     True
     """
     items = _items(name, labels)
-    if items is None:
-        return Numbered(check_labels(name, labels), names)
-    kind = _kind(name, items)
-    if kind in (int, float, complex):
-        return Numbered(check_labels(name, np.array(items)), names)
+    if items is None or _kind(name, items) in (int, float, complex):
+        return check_labels(name, labels if items is None else np.array(items)), names
     if names is None:
         return _numbered(name, items)
     place = {text: number for number, text in enumerate(names)}
@@ -73,7 +68,7 @@ def as_classes(name: str, labels: Any, names: tuple[str, ...] | None = None) -> 
             f"{shown(item)} at index {row} ({len(unknown)} such labels)"
             f"{did_you_mean(str(item), names) or '; leave these examples out, or train on some'}"
         )
-    return Numbered(np.array([place[str(item)] for item in items], np.int64), names)
+    return np.array([place[str(item)] for item in items], np.int64), names
 
 
 def as_owners(name: str, owners: Any) -> Numbered:
@@ -89,7 +84,7 @@ def as_owners(name: str, owners: Any) -> Numbered:
     Examples
     --------
     >>> as_owners("owners", [12, 3, 12])
-    Numbered(numbers=array([1, 0, 1]), names=('3', '12'))
+    (array([1, 0, 1]), ('3', '12'))
     """
     items = _items(name, owners)
     if items is None:
@@ -112,10 +107,8 @@ def as_names(name: str, names: Any, size: int | None = None) -> tuple[str, ...]:
     if twice := repeated(found):
         raise ValueError(f"`{name}` must differ, got {twice[0]!r} {twice[1]} times")
     if not found or size not in (None, len(found)):
-        raise ValueError(
-            f"`{name}` must have {'one name or more' if size is None else f'{size} names'}, got "
-            f"{len(found)}"
-        )
+        wanted = "one name or more" if size is None else f"{size} names"
+        raise ValueError(f"`{name}` must have {wanted}, got {len(found)}")
     return tuple(map(str, found))
 
 
@@ -184,13 +177,14 @@ def _kind(name: str, items: list[Any]) -> type:
         )
     kinds: dict[type, int] = {}
     for k, item in enumerate(items):
-        kinds.setdefault(_type_of(item), k)
+        is_integer = isinstance(item, Integral) and not isinstance(item, bool)
+        kind = int if is_integer else str if isinstance(item, str) else type(item)
+        kinds.setdefault(kind, k)
     if len(kinds) > 1:
         (first, k), (second, m), *_ = kinds.items()
         raise TypeError(
             f"`{name}` must be of one type, got {first.__name__} ({shown(items[k])}) in row {k} "
-            f"and {second.__name__} ({shown(items[m])}) in row {m}; convert them, as in "
-            "list(map(str, values))"
+            f"and {second.__name__} ({shown(items[m])}) in row {m}; try list(map(str, values))"
         )
     try:
         hash(items[0])
@@ -200,11 +194,6 @@ def _kind(name: str, items: list[Any]) -> type:
             f"({type(items[0]).__name__}) in row 0; convert them, as in list(map(tuple, values))"
         ) from error
     return next(iter(kinds))
-
-
-def _type_of(item: Any) -> type:
-    is_integer = isinstance(item, Integral) and not isinstance(item, bool)
-    return int if is_integer else str if isinstance(item, str) else type(item)
 
 
 def _numbered(name: str, items: list[Any]) -> Numbered:
@@ -223,7 +212,7 @@ def _numbered(name: str, items: list[Any]) -> Numbered:
                 f"{text!r}; strip them, as in [label.strip() for label in labels]"
             )
     place = {item: number for number, item in enumerate(distinct)}
-    return Numbered(np.array([place[item] for item in items], np.int64), tuple(names))
+    return np.array([place[item] for item in items], np.int64), tuple(names)
 
 
 def apportion(weights: np.ndarray, total: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Datasets and partitions from arrays, tensors and map-style torch datasets."""
+"""Datasets from arrays, tensors and map-style torch datasets."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -9,29 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import (
-    as_array,
-    check_fraction,
-    check_int,
-    check_sequence,
-    check_switch,
-    shown,
-)
+from topofl._support.check import as_array, check_fraction, check_int, check_switch, shown
 from topofl._support.public import public
 from topofl._support.seeding import stream
-from topofl.data._labels import (
-    Numbered,
-    as_classes,
-    as_names,
-    as_owners,
-    rows_of,
-    stratified,
-)
-from topofl.data.dataset import Dataset, check_finite_tensor
-from topofl.data.partition import Partition
+from topofl.data._labels import as_classes, as_names, as_owners, rows_of, stratified
+from topofl.data.dataset import Dataset, check_dense, check_shape
 from topofl.topology.interchange import is_pyg
 
-__all__ = ["from_arrays", "from_clients", "from_torch"]
+__all__ = ["from_arrays", "from_torch"]
 
 
 @public
@@ -116,20 +101,7 @@ def from_arrays(
     >>> from_arrays(np.eye(8), targets=np.linspace(0.0, 1.0, 8), test=0.25, name="toy")
     Dataset('toy', inputs=(8, 8), targets=(8,), n_classes=1, train=6, val=0, test=2)
     """
-    return as_dataset(
-        x,
-        y,
-        targets=targets,
-        n_classes=n_classes,
-        class_names=class_names,
-        owners=owners,
-        test=test,
-        val=val,
-        name=name,
-        seed=seed,
-        mean=mean,
-        std=std,
-    )
+    return as_dataset(**locals())
 
 
 def as_dataset(
@@ -153,18 +125,16 @@ def as_dataset(
     """
     n_classes = None if n_classes is None else check_int("n_classes", n_classes, minimum=1)
     known = None if class_names is None else as_names("class_names", class_names, n_classes)
-    parts = [_as_part("x", ("x", "y", "targets"), x, y, targets, known)]
+    parts = [as_part("x", ("x", "y", "targets"), x, y, targets, known)]
     held_out = {"test": test, "val": val}
     pairs = {key: value for key, value in held_out.items() if isinstance(value, tuple | list)}
+    owned = (None, None)
     if owners is not None:
-        owners = _as_owners(owners, len(parts[0].labels), pairs)
-    places = {}
-    for key, value in pairs.items():
-        start = sum(len(part.labels) for part in parts)
-        parts.append(_as_held_part(key, value, x, y, parts[0]))
-        places[key] = np.arange(start, start + len(parts[-1].labels))
+        owned = _as_owners(owners, len(parts[0].labels), pairs)
     drawn = {key: value for key, value in held_out.items() if key not in pairs}
-    train, places = _split(drawn, parts[0].labels, stream(seed, "split"), places)
+    train, places = _split(drawn, parts[0].labels, stream(seed, "split"))
+    parts += [_as_held_part(key, value, y, parts[0]) for key, value in pairs.items()]
+    places |= zip(pairs, places_of(parts)[1:], strict=True)
     labels = np.concatenate([part.labels for part in parts])
     learned = [part.targets for part in parts if part.targets is not None]
     names = parts[0].names
@@ -177,8 +147,8 @@ def as_dataset(
         **places,
         targets=torch.cat(learned) if learned else None,
         class_names=names or (spare_names if len(spare_names or ()) == size else None),
-        owners=owners and owners.numbers,
-        owner_names=owners and owners.names,
+        owners=owned[0],
+        owner_names=owned[1],
         **settings,
     )
     if names or not (learned or dataset.class_names):
@@ -196,51 +166,55 @@ def check_trained(argument: str, dataset: Dataset) -> None:
         own = unseen[labels[unseen] == labels[unseen[0]]]
         raise ValueError(
             f"`{argument}` must have training examples of every class, got class {name!r} in "
-            f"held-out examples only ({rows_of(own, 'example')}); hold out less, train on some of "
-            "them, or leave them out"
+            f"held-out examples only ({rows_of(own, 'example')}); hold out less, or train on some"
         )
 
 
-def _as_owners(owners: Any, size: int, pairs: Mapping[str, Any]) -> Numbered:
-    """Return the owners of `size` examples, or raise; held-out pairs have no owners."""
+def _as_owners(
+    owners: Any, size: int, pairs: Mapping[str, Any]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return numbers and names of the owners of `size` examples; held-out pairs have none."""
     if pairs:
         key = next(iter(pairs))
         raise ValueError(
             f"`{key}` must be a fraction or an array of booleans if there are `owners`, got a "
-            f"{type(pairs[key]).__name__}; append these examples to `x`, `y` and `owners`, and "
-            "mark them by True"
+            f"{type(pairs[key]).__name__}; append it to `x`, `y` and `owners`, and mark it by True"
         )
-    found = as_owners("owners", owners)
-    if len(found.numbers) != size:
+    numbers, names = as_owners("owners", owners)
+    if len(numbers) != size:
         raise ValueError(
-            f"`owners` must have one owner for each of the {size} inputs, got {len(found.numbers)}"
+            f"`owners` must have one owner for each of the {size} inputs, got {len(numbers)}"
         )
-    return found
+    return numbers, names
 
 
 def _split(
-    wanted: Mapping[str, Any],
-    labels: np.ndarray,
-    rng: np.random.Generator,
-    places: Mapping[str, np.ndarray],
+    wanted: Mapping[str, Any], labels: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return training indices, and `places` with those of masks and of random fractions."""
-    places = dict(places)
-    masks = {key: value for key, value in wanted.items() if getattr(value, "ndim", 0)}
-    for key, value in masks.items():
-        places[key] = _marked(key, value, len(labels))
-    marked = [places[key] for key in masks]
-    train = np.setdiff1d(np.arange(len(labels)), np.concatenate([*marked, np.zeros(0, np.int64)]))
+    """Return the indices of training examples, and those of masks and of random fractions."""
+    masks = {
+        key: _marked(key, value, len(labels))
+        for key, value in wanted.items()
+        if getattr(value, "ndim", 0)
+    }
+    held = np.concatenate([*masks.values(), np.zeros(0, np.int64)])
+    train = np.setdiff1d(np.arange(len(labels)), held)
     total = len(train)
     if not total:
         raise ValueError(
             f"`{next(iter(masks))}` must leave an example for training, got True for all of the "
             "others; hold out less"
         )
-    for key, value in wanted.items():
-        if key not in masks:
-            size = _held_size(key, value, total, len(train))
-            places[key], train = stratified(train, labels, size, rng)
+    places = dict(masks)
+    for key in [key for key in wanted if key not in masks]:
+        fraction = check_fraction(key, 0.0 if wanted[key] is None else wanted[key])
+        size = max(1, round(fraction * total)) if fraction else 0
+        if size >= len(train):
+            raise ValueError(
+                f"`{key}` must leave an example for training, got {fraction:g} of {total} examples "
+                f"with {len(train)} left; hold out less"
+            )
+        places[key], train = stratified(train, labels, size, rng)
     return train, places
 
 
@@ -259,19 +233,7 @@ def _marked(key: str, mask: Any, size: int) -> np.ndarray:
     return np.flatnonzero(array)
 
 
-def _held_size(key: str, fraction: float | None, total: int, available: int) -> int:
-    """Return how many of `total` examples to hold out, or raise if none would remain."""
-    fraction = check_fraction(key, 0.0 if fraction is None else fraction)
-    size = max(1, round(fraction * total)) if fraction else 0
-    if size >= available:
-        raise ValueError(
-            f"`{key}` must leave an example for training, got {fraction:g} of {total} examples "
-            f"with {available} left; hold out less"
-        )
-    return size
-
-
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """Examples of an argument: inputs, labels, names of classes, and targets if there are any."""
 
     argument: str
@@ -281,14 +243,14 @@ class _Part(NamedTuple):
     targets: Tensor | None
 
 
-def _as_part(
+def as_part(
     argument: str,
     names: tuple[str, str, str],
     x: Any,
     y: Any,
     targets: Any,
     known: tuple[str, ...] | None,
-) -> _Part:
+) -> Part:
     """Return checked examples of the `known` classes, if there are names for them.
 
     `names` are those of the arrays in error messages.
@@ -298,106 +260,74 @@ def _as_part(
         raise TypeError(
             f"`{y_name}` must be given, the class of each example, or `{t_name}`, got neither"
         )
-    inputs = _as_inputs(x_name, x)
-    blank = Numbered(np.zeros(len(inputs), np.int64), known)
-    labels, classes = blank if y is None else as_classes(y_name, y, known)
+    inputs = _as_tensor(x_name, x, is_input=True)
+    check_shape(x_name, inputs)
+    labels, classes = np.zeros(len(inputs), np.int64), known
+    if y is not None:
+        labels, classes = as_classes(y_name, y, known)
+    each, learned = f"for each of the {len(inputs)} inputs", None
     if len(labels) != len(inputs):
-        raise ValueError(
-            f"`{y_name}` must have one label for each of the {len(inputs)} inputs, got "
-            f"{len(labels)}"
-        )
-    learned = None if targets is None else _as_targets(t_name, targets)
-    if learned is not None and learned.shape[:1] != (len(inputs),):
-        got = tuple(learned.shape)
-        raise ValueError(
-            f"`{t_name}` must have one target for each of the {len(inputs)} inputs, got shape {got}"
-        )
-    return _Part(argument, inputs, labels, classes, learned)
+        raise ValueError(f"`{y_name}` must have one label {each}, got {len(labels)}")
+    if targets is not None:
+        learned = _as_tensor(t_name, targets)
+        if learned.shape[:1] != (len(inputs),):
+            got = tuple(learned.shape)
+            raise ValueError(f"`{t_name}` must have one target {each}, got shape {got}")
+    return Part(argument, inputs, labels, classes, learned)
 
 
-def _as_targets(name: str, values: Any) -> Tensor:
-    """Return a copy of numeric targets as a C-contiguous tensor of the same dtype."""
-    values = _real(name, values)
+def places_of(parts: Sequence[Part]) -> list[np.ndarray]:
+    """Return the indices of the examples of each part, in their concatenation."""
+    ends = np.cumsum([len(part.labels) for part in parts])
+    return np.split(np.arange(ends[-1]), ends[:-1])
+
+
+def _as_tensor(name: str, values: Any, *, is_input: bool = False) -> Tensor:
+    """Return a contiguous copy of real numbers; inputs become uint8, int32, int64 or float32.
+
+    Targets keep their dtype, except that unsigned integers other than uint8 become int64.
+    """
     if isinstance(values, Tensor):
-        return values.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-    if values.dtype.itemsize > 8:
-        raise TypeError(f"`{name}` must be real numbers, got dtype {values.dtype}")
-    return torch.from_numpy(values.astype(_torch_dtype(name, values), order="C", copy=True))
-
-
-def _torch_dtype(name: str, values: np.ndarray) -> Any:
-    """Return the dtype of an array in torch: int64 for unsigned integers other than uint8."""
-    if values.dtype.kind == "u" and values.dtype != np.uint8:
-        if values.size and values.max() > np.iinfo(np.int64).max:
-            raise ValueError(f"`{name}` must fit into int64, got {values.max()}; renumber them")
-        return np.int64
-    return values.dtype.newbyteorder("=")
-
-
-def _as_inputs(name: str, x: Any) -> Tensor:
-    """Return a contiguous copy: uint8 and int32 unchanged, other integers int64, else float32."""
-    x = _real(name, x)
-    inputs = _from_tensor(x) if isinstance(x, Tensor) else _from_numpy(name, x)
-    if inputs.ndim < 2 or inputs.numel() == 0:
-        raise ValueError(
-            f"`{name}` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}"
-        )
-    return inputs
-
-
-def _real(name: str, values: Any) -> Tensor | np.ndarray:
-    """Return a dense tensor, or other values as an array, of real numbers, or raise."""
-    if not isinstance(values, Tensor):
-        array = as_array(name, values)
-        if array.dtype.kind not in "buif":
-            raise TypeError(f"`{name}` must be real numbers, got dtype {array.dtype}")
-        return array
-    if values.is_complex() or values.layout != torch.strided or values.is_meta:
-        got = "no values (device meta)" if values.is_meta else f"{values.dtype} in {values.layout}"
-        raise TypeError(f"`{name}` must be real numbers in a dense tensor, got {got}")
-    return values
-
-
-def _from_tensor(x: Tensor) -> Tensor:
-    is_integer = not x.is_floating_point() and x.dtype != torch.bool
-    integer_dtype = x.dtype if x.dtype in (torch.uint8, torch.int32) else torch.int64
-    dtype = integer_dtype if is_integer else torch.float32
-    return x.detach().to("cpu", dtype, copy=True, memory_format=torch.contiguous_format)
-
-
-def _from_numpy(name: str, array: np.ndarray) -> Tensor:
-    if array.dtype.kind in "ui":
-        dtype = _torch_dtype(name, array)
-        return torch.from_numpy(
-            array.astype(dtype if dtype in (np.uint8, np.int32) else np.int64, order="C")
-        )
+        check_dense(name, values)
+        dtype = values.dtype
+        if is_input and dtype not in (torch.uint8, torch.int32):
+            is_real = dtype.is_floating_point or dtype == torch.bool
+            dtype = torch.float32 if is_real else torch.int64
+        return values.detach().to("cpu", dtype, copy=True, memory_format=torch.contiguous_format)
+    array = as_array(name, values)
+    kind, dtype = array.dtype.kind, array.dtype.newbyteorder("=")
+    if kind not in "buif" or (dtype.itemsize > 8 and not is_input):
+        raise TypeError(f"`{name}` must be real numbers, got dtype {array.dtype}")
+    if dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"`{name}` must fit into int64, got {array.max()}; renumber them")
+    if dtype != np.uint8 and (kind == "u" or (is_input and kind == "i" and dtype != np.int32)):
+        dtype = np.int64
+    elif is_input and kind in "bf":
+        dtype = np.float32
     with np.errstate(over="ignore"):  # overflow becomes infinite, which Dataset rejects
-        return torch.from_numpy(array.astype(np.float32, order="C"))
+        return torch.from_numpy(array.astype(dtype, order="C"))
 
 
-def _as_held_part(key: str, given: Any, x: Any, y: Any, train: _Part) -> _Part:
+def _as_held_part(key: str, given: Any, y: Any, train: Part) -> Part:
     """Return held-out examples whose inputs and targets match those for training, or raise."""
     wanted = "a pair (x, y)" if train.targets is None else "a triple (x, y, targets)"
     if len(given) != (2 if train.targets is None else 3):
         raise ValueError(f"`{key}` must be a fraction or {wanted}, got {len(given)} items")
-    part = _as_part(key, _names_in(key), *given, *[None] * (3 - len(given)), known=train.names)
+    part = as_part(key, names_in(key), *given, *[None] * (3 - len(given)), known=train.names)
     if (part.targets is None) != (train.targets is None) or (given[1] is None) != (y is None):
         raise TypeError(
-            f"`{key}` must have labels and targets if and only if they are given for training, as "
-            f"{wanted}"
+            f"`{key}` must have labels and targets if and only if they are trained on: {wanted}"
         )
     if y is not None and _is_text(given[1]) != _is_text(y):
         raise TypeError(
             f"`{key}` must have labels like `y`, either integers or names, got "
             f"{shown(part.labels.tolist() if not _is_text(given[1]) else given[1])}; convert one"
         )
-    _check_alike(part, train, "`x`")
-    if part.targets is not None and train.targets is not None:
-        _check_same_shape(key, "targets", part.targets, train.targets, "`targets` have")
+    check_alike(part, train, "`x`")
     return part
 
 
-def _names_in(argument: str) -> tuple[str, str, str]:
+def names_in(argument: str) -> tuple[str, str, str]:
     """Return how messages name the entries of a tuple (x, y, targets)."""
     return f"{argument}[0]", f"{argument}[1]", f"{argument}[2]"
 
@@ -407,21 +337,21 @@ def _is_text(labels: Any) -> bool:
     return not (hasattr(labels, "detach") or np.asarray(labels).dtype.kind in "iu")
 
 
-def _check_alike(part: _Part, first: _Part, other: str) -> None:
-    """Raise unless inputs are of the shape and dtype of the `first` ones; `other` names these."""
-    _check_same_shape(part.argument, "inputs", part.inputs, first.inputs, f"{other} has")
+def check_alike(part: Part, first: Part, other: str) -> None:
+    """Raise unless examples are of the shape and dtype of the `first` ones; `other` names these."""
+    for what, given, wanted, has in (
+        ("inputs", part.inputs, first.inputs, f"{other} has"),
+        ("targets", part.targets, first.targets, "`targets` have"),
+    ):
+        if given is not None and wanted is not None and given.shape[1:] != wanted.shape[1:]:
+            raise ValueError(
+                f"`{part.argument}` must have {what} of shape {tuple(wanted.shape[1:])}, as {has}, "
+                f"got {tuple(given.shape[1:])}"
+            )
     if part.inputs.dtype != first.inputs.dtype:
         raise TypeError(
             f"`{part.argument}` must have inputs of {first.inputs.dtype}, as {other} has, got "
             f"{part.inputs.dtype}; convert one"
-        )
-
-
-def _check_same_shape(argument: str, what: str, given: Tensor, expected: Tensor, has: str) -> None:
-    if given.shape[1:] != expected.shape[1:]:
-        raise ValueError(
-            f"`{argument}` must have {what} of shape {tuple(expected.shape[1:])}, as {has}, got "
-            f"{tuple(given.shape[1:])}"
         )
 
 
@@ -477,27 +407,18 @@ def from_torch(
     Dataset('TensorDataset', inputs=(8, 8), n_classes=2, train=6, val=0, test=2)
     """
     check_switch("targets", targets, auto=False)
-    x, y, learned = _collected("dataset", dataset, targets)
+    x, y, learned = collected("dataset", dataset, targets)
     held: dict[str, Any] = {
         key: value
         if value is None or isinstance(value, Real | np.ndarray)
-        else _collected(key, value, targets)[: 2 + targets]
+        else collected(key, value, targets)[: 2 + targets]
         for key, value in (("test", test), ("val", val))
     }
-    name = type(dataset).__name__ if name is None else name
-    known = {"n_classes": n_classes, "class_names": class_names, "owners": owners}
-    return as_dataset(
-        x,
-        y,
-        targets=learned,
-        spare_names=None if targets else _names(dataset),
-        name=name,
-        seed=seed,
-        mean=mean,
-        std=std,
-        **known,
-        **held,
-    )
+    held |= {"n_classes": n_classes, "class_names": class_names, "owners": owners}
+    settings = {"seed": seed, "mean": mean, "std": std}
+    settings["name"] = type(dataset).__name__ if name is None else name
+    spare_names = None if targets else _names(dataset)
+    return as_dataset(x, y, targets=learned, spare_names=spare_names, **held, **settings)
 
 
 def _names(dataset: Any) -> tuple[str, ...] | None:
@@ -508,7 +429,7 @@ def _names(dataset: Any) -> tuple[str, ...] | None:
     return tuple(names) if len(set(names)) == len(names) else None
 
 
-def _collected(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
+def collected(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
     """Return the inputs, the labels if items have them, and the targets if `targets` is true."""
     _check_no_graph(name, dataset, targets)
     wanted = f"`{name}` must be a map-style dataset with a length, got"
@@ -524,20 +445,19 @@ def _collected(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Ten
     if size == 0:
         raise ValueError(f"`{name}` must have at least one item, got none")
     items = [_as_item(name, i, dataset[i], targets) for i in range(size)]
-    labels = [y for _, y, _ in items if y is not None]
+    inputs, labels, learned = (
+        [part for part in parts if part is not None] for parts in zip(*items, strict=True)
+    )
     if len(labels) not in (0, size):
         raise TypeError(
             f"`{name}` must have a class in all items or in none, got {len(labels)} of {size}"
         )
-    inputs = _stacked(name, "inputs", [x for x, _, _ in items])
-    learned = (
-        _stacked(name, "targets", [target for *_, target in items if target is not None])
-        if targets
-        else None
+    numbered = labels and all(isinstance(y, int) for y in labels)  # the types of others are checked
+    return (
+        _stacked(name, "inputs", inputs),
+        np.array(labels) if numbered else labels or None,
+        _stacked(name, "targets", learned) if targets else None,
     )
-    if labels and all(isinstance(y, int) for y in labels):  # the types of others are checked
-        return inputs, np.array(labels), learned
-    return inputs, labels or None, learned
 
 
 def _check_no_graph(name: str, value: Any, targets: bool, where: str = "") -> None:
@@ -560,12 +480,12 @@ def _wanted(targets: bool) -> str:
 def _stacked(name: str, what: str, values: list[Tensor]) -> Tensor:
     """Return tensors stacked along a new first axis, or raise if shapes or dtypes differ."""
     for found in [tuple(x.shape) for x in values], [x.dtype for x in values]:
-        odd = next((i for i, value in enumerate(found) if value != found[0]), None)
-        if odd is not None:
-            raise ValueError(
-                f"`{name}` must have {what} of one shape and dtype, got {found[0]} in item 0 and "
-                f"{found[odd]} in item {odd}"
-            )
+        for i, value in enumerate(found):
+            if value != found[0]:
+                raise ValueError(
+                    f"`{name}` must have {what} of one shape and dtype, got {found[0]} in item 0 "
+                    f"and {value} in item {i}"
+                )
     return torch.stack(values)
 
 
@@ -589,193 +509,7 @@ def _as_item(
         label = y if y is None or isinstance(y, str) else operator.index(y)
     except TypeError as error:
         remedy = "" if targets else "; pass targets=True if these are targets and not classes"
-        raise TypeError(
-            f"`{name}` must give integers or texts as labels, got {shown(y)} in item {place}"
-            f"{remedy}"
-        ) from error
-    target = _as_targets(f"{name}[{place}][{len(item) - 1}]", item[-1]) if targets else None
+        got = f"{shown(y)} in item {place}{remedy}"
+        raise TypeError(f"`{name}` must give integers or texts as labels, got {got}") from error
+    target = _as_tensor(f"{name}[{place}][{len(item) - 1}]", item[-1]) if targets else None
     return x if isinstance(x, Tensor) else torch.as_tensor(x, device="cpu"), label, target
-
-
-@public
-def from_clients(
-    clients: Sequence[Any],
-    *,
-    own_test: Sequence[Any] | None = None,
-    test: Any = None,
-    n_classes: int | None = None,
-    class_names: Sequence[str] | None = None,
-    name: str = "clients",
-    mean: Any = 0.0,
-    std: Any = 1.0,
-) -> Partition:
-    """Return the partition whose node i holds the examples of client i.
-
-    Parameters
-    ----------
-    clients
-        For each client a pair (x, y) of arrays or tensors, or a map-style torch dataset, as in
-        :func:`from_arrays` and :func:`from_torch`. Inputs of all clients have one shape and one
-        dtype after the conversions of :func:`from_arrays`. Labels are class numbers, or names,
-        which are numbered in sorted order over all clients.
-    own_test
-        For each client, its own test examples in the same form, or None for a client without any;
-        for ``run(evaluation="own_test")``.
-    test
-        Test examples for all clients, in the same form. None: the own test examples of all clients
-        together.
-    n_classes
-        Number of classes; default: the largest label of all examples plus 1, or the number of
-        names.
-    class_names
-        Name of each class, which also sets the order of classes if labels are names.
-    name
-        Label of the partition and of its dataset.
-    mean, std
-        Normalization of uint8 pixels, as in :func:`from_arrays`.
-
-    Raises
-    ------
-    TypeError
-        If a client is neither a pair nor a map-style dataset; if inputs differ in dtype, or only
-        some labels are class numbers; as :func:`from_arrays` and :func:`from_torch`. Messages name
-        the client, as in ``clients[3][1]``.
-    ValueError
-        If there are no clients, or one has no examples; if inputs differ in shape; if `own_test` is
-        of another number of clients; if a label is not one of the classes, or a class occurs in
-        held-out examples only; as :func:`from_arrays` and :func:`from_torch`.
-
-    See Also
-    --------
-    with_validation : holds out a share of the examples of each client.
-    natural : makes a node of each owner in one dataset.
-
-    Examples
-    --------
-    >>> x, y = np.eye(4), [0, 1, 0, 1]
-    >>> from_clients([(x, y), (x[:2], y[:2])], test=(x, y))
-    Partition('clients', n=2, train=2..4 and classes=2..2 per node)
-    """
-    known = None if class_names is None else as_names("class_names", class_names, n_classes)
-    train = [
-        _part_of(f"clients[{i}]", client, known)
-        for i, client in enumerate(check_sequence("clients", clients, "pairs (x, y)"))
-    ]
-    if not train:
-        raise ValueError("`clients` must have at least one client, got none")
-    own = _own_parts(own_test, len(train), known)
-    held = [part for part in own if part is not None]
-    if isinstance(test, Real | np.ndarray | Tensor):
-        raise TypeError(
-            "`test` must be a pair (x, y) or a map-style torch dataset, got "
-            f"{shown(test)}; split the examples of each client, and pass test=(x, y) or own_test="
-        )
-    shared = [] if test is None else [_part_of("test", test, known)]
-    parts = [*train, *held, *shared]
-    for part in parts[1:]:
-        _check_alike(part, parts[0], "clients[0]")
-    labels, names = _numbered(parts, known)
-    size = _class_count(parts, labels, names, n_classes)
-    ends = np.cumsum([len(own) for own in labels])
-    places = np.split(np.arange(ends[-1]), ends[:-1])
-    own_places = iter(places[len(train) :])
-    nothing = np.zeros(0, np.int64)
-    own_tests = [nothing if part is None else next(own_places) for part in own]
-    dataset = Dataset(
-        torch.cat([part.inputs for part in parts]),
-        torch.from_numpy(np.concatenate(labels)),
-        size,
-        name,
-        np.concatenate(places[: len(train)]),
-        nothing,
-        places[-1] if shared else np.concatenate([nothing, *own_tests]),
-        class_names=names,
-        mean=mean,
-        std=std,
-    )
-    check_trained("clients", dataset)
-    return Partition(dataset, places[: len(train)], (), own_tests, name=name)
-
-
-def _part_of(argument: str, given: Any, known: tuple[str, ...] | None) -> _Part:
-    """Return the checked examples of a pair (x, y) or a torch dataset."""
-    names = _names_in(argument)
-    if not isinstance(given, tuple | list):
-        given, names = (
-            _collected(argument, given, targets=False)[:2],
-            (argument, argument, argument),
-        )
-    if len(given) != 2:
-        raise TypeError(
-            f"`{argument}` must be a pair (x, y) or a map-style torch dataset, got a "
-            f"{type(given).__name__} of {len(given)} items"
-        )
-    x, y = given
-    if hasattr(x, "__len__") and np.ndim(x) and not len(x):
-        remedy = "pass None" if argument.startswith("own_test") else "leave it out"
-        raise ValueError(f"`{argument}` must have at least one example, got none; {remedy}")
-    part = _as_part(argument, names, x, y, None, known)
-    check_finite_tensor(names[0], part.inputs)
-    return part
-
-
-def _own_parts(own_test: Any, n: int, known: tuple[str, ...] | None) -> Sequence[_Part | None]:
-    """Return the own test examples of each of n clients, None for a client without any."""
-    if own_test is None:
-        return [None] * n
-    given = check_sequence("own_test", own_test, "pairs (x, y), one for each client")
-    if len(given) != n:
-        raise ValueError(
-            f"`own_test` must have one pair (x, y) or None for each of the {n} clients, got "
-            f"{len(given)}; pass examples that all clients share as test=(x, y)"
-        )
-    return [
-        None if own is None else _part_of(f"own_test[{i}]", own, known)
-        for i, own in enumerate(given)
-    ]
-
-
-def _numbered(
-    parts: Sequence[_Part], known: tuple[str, ...] | None
-) -> tuple[list[np.ndarray], tuple[str, ...] | None]:
-    """Return the class numbers of all parts, and the names of classes if labels are names."""
-    first = parts[0].names
-    odd = next((part.argument for part in parts if (part.names is None) != (first is None)), None)
-    if odd is not None:
-        kinds = ("class numbers", "names") if first is None else ("names", "class numbers")
-        raise TypeError(
-            f"`{odd}` must have {kinds[0]} as labels, as clients[0] has, got {kinds[1]}; convert "
-            "one"
-        )
-    if known is not None or first is None:
-        return [part.labels for part in parts], known
-    names = as_classes("clients", [name for part in parts for name in part.names or ()]).names
-    place = {name: number for number, name in enumerate(names or ())}
-    labels = [
-        np.array([place[name] for name in part.names or ()], np.int64)[part.labels]
-        for part in parts
-    ]
-    return labels, names
-
-
-def _class_count(
-    parts: Sequence[_Part],
-    labels: Sequence[np.ndarray],
-    names: tuple[str, ...] | None,
-    n_classes: int | None,
-) -> int:
-    """Return the number of classes, or raise if a label is too large."""
-    wanted = None if n_classes is None else check_int("n_classes", n_classes, minimum=1)
-    if names is not None and wanted not in (None, len(names)):
-        raise ValueError(
-            f"`n_classes` must be the number of names, {len(names)}, got {wanted}; leave it out, "
-            "or name all classes by class_names"
-        )
-    largest = [int(own.max()) for own in labels]
-    size = len(names) if names else max(largest) + 1 if wanted is None else wanted
-    odd = next((k for k, label in enumerate(largest) if label >= size), None)
-    if odd is not None:
-        raise ValueError(
-            f"`{parts[odd].argument}` must have labels in 0..{size - 1}, got {largest[odd]}"
-        )
-    return size

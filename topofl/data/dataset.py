@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -114,29 +114,40 @@ class Dataset:
         _check_examples(self.inputs, self.labels, n_classes)
         if self.targets is not None:
             _check_targets(self.targets, len(self.inputs))
-        checked: dict[str, Any] = {
-            "mean": _check_channels("mean", self.mean, self.inputs.shape),
-            "std": _check_channels("std", self.std, self.inputs.shape, positive=True),
-        }
-        _check_normalization(self.inputs, **checked)
-        splits = {
-            key: check_indices(key, getattr(self, key), len(self.inputs))
-            for key in ("train", "val", "test")
-        }
-        _check_splits(splits, len(self.inputs))
+        for key, check in (("mean", check_number), ("std", check_positive)):
+            self._set(key, _as_channels(key, getattr(self, key), self.inputs.shape, check))
+        self._check_normalization()
+        size, n_owners = len(self.inputs), None
+        for key in ("train", "val", "test"):
+            self._set(key, check_indices(key, getattr(self, key), size))
+        _check_splits(self.train, np.concatenate([self.train, self.val, self.test]), size)
         if self.owners is not None:
-            checked["owners"] = check_indices("owners", self.owners, len(self.inputs))
-            if len(checked["owners"]) != len(self.inputs):
+            self._set("owners", check_indices("owners", self.owners, size))
+            if len(self.owners) != size:
                 raise ValueError(
-                    f"`owners` must have shape ({len(self.inputs)},), one per label, got "
-                    f"{checked['owners'].shape}"
+                    f"`owners` must have shape ({size},), one per label, got {self.owners.shape}"
                 )
-        n_owners = None if self.owners is None else int(checked["owners"].max()) + 1
-        for key, size in (("class_names", n_classes), ("owner_names", n_owners)):
+            n_owners = int(self.owners.max()) + 1
+        for key, count in (("class_names", n_classes), ("owner_names", n_owners)):
             if getattr(self, key) is not None:
-                checked[key] = as_names(key, getattr(self, key), size)
-        for key, value in (checked | splits).items():
-            object.__setattr__(self, key, value)
+                self._set(key, as_names(key, getattr(self, key), count))
+
+    def _set(self, key: str, value: Any) -> None:
+        object.__setattr__(self, key, value)
+
+    def _check_normalization(self) -> None:
+        """Raise ``ValueError`` unless models can be passed normalized inputs."""
+        affine, dtype = self.affine(), str(self.inputs.dtype).removeprefix("torch.")
+        if affine is None and (self.mean, self.std) != (0.0, 1.0):
+            raise ValueError(
+                f"`mean` and `std` must be 0 and 1 for {dtype} inputs, which models get unchanged, "
+                f"got mean={self.mean} and std={self.std}; normalize them, or pass pixels as uint8"
+            )
+        if affine is not None and not bool(torch.isfinite(255 * affine[0] + affine[1]).all()):
+            raise ValueError(  # for the darkest or the brightest pixel
+                f"`std` must keep (pixel / 255 - mean) / std finite in float32, got {self.std} "
+                f"with mean={self.mean}"
+            )
 
     def name_of(self, label: int) -> str:
         """Return the name of a class, which is its number if classes have no names.
@@ -177,7 +188,11 @@ class Dataset:
             )
         if self.inputs.dtype != torch.uint8:
             return None
-        scale, shift = _scale_and_shift(self.mean, self.std, self.inputs.ndim, dtype)
+        center, spread = np.atleast_1d(self.mean), np.atleast_1d(self.std)
+        with np.errstate(over="ignore", under="ignore"):
+            both = 1 / (255 * spread), (0.0 - center) / spread
+        shape = (-1, *[1] * (self.inputs.ndim - 2))
+        scale, shift = (torch.from_numpy(values).to(dtype).reshape(shape) for values in both)
         return scale.to(self.inputs.device), shift.to(self.inputs.device)
 
     def learned(self, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -255,16 +270,39 @@ def _check_tensor(name: str, value: Any, *dtypes: torch.dtype) -> None:
         kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
         wanted = " or ".join(map(str, dtypes))
         raise TypeError(
-            f"`{name}` must be a tensor of {wanted}, got {kind}; data.from_arrays converts other "
-            "arrays"
+            f"`{name}` must be a tensor of {wanted}, got {kind}; data.from_arrays converts arrays"
         )
+
+
+def check_shape(name: str, inputs: Tensor) -> None:
+    """Raise ``ValueError`` unless inputs are (N, features...), and not empty."""
+    if inputs.ndim < 2 or inputs.numel() == 0:
+        raise ValueError(
+            f"`{name}` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}"
+        )
+
+
+def check_dense(name: str, values: Any) -> None:
+    """Raise ``TypeError`` unless values are a dense tensor of real numbers."""
+    if not isinstance(values, Tensor):
+        got = type(values).__name__
+    elif values.is_complex() or values.layout != torch.strided or values.is_meta:
+        got = "no values (device meta)" if values.is_meta else f"{values.dtype} in {values.layout}"
+    else:
+        return
+    raise TypeError(
+        f"`{name}` must be a dense tensor of real numbers, got {got}; convert it with torch.tensor"
+    )
+
+
+def check_finite_tensor(name: str, values: Tensor) -> None:
+    """Raise ``ValueError`` if a number is NaN or infinite."""
+    if values.is_floating_point() and not bool(torch.isfinite(values).all()):
+        check_finite(name, values.detach().cpu().numpy())
 
 
 def _check_examples(inputs: Tensor, labels: Tensor, n_classes: int) -> None:
-    if inputs.ndim < 2 or inputs.numel() == 0:
-        raise ValueError(
-            f"`inputs` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}"
-        )
+    check_shape("inputs", inputs)
     if labels.shape != inputs.shape[:1]:
         raise ValueError(
             f"`labels` must have shape ({len(inputs)},), one per input, got {tuple(labels.shape)}"
@@ -278,41 +316,8 @@ def _check_examples(inputs: Tensor, labels: Tensor, n_classes: int) -> None:
         )
 
 
-def _check_splits(splits: Mapping[str, np.ndarray], size: int) -> None:
-    if not len(splits["train"]):
-        raise ValueError(
-            "`train` must hold at least one example, got none; hold out fewer for `val` and `test`"
-        )
-    uses = np.bincount(np.concatenate(list(splits.values())), minlength=size)
-    if uses.max() > 1:
-        raise ValueError(
-            f"`train`, `val` and `test` must be disjoint, got example {uses.argmax()} "
-            f"{uses.max()} times ({(uses > 1).sum()} such examples)"
-        )
-
-
-def check_finite_tensor(name: str, values: Tensor) -> None:
-    """Raise ``ValueError`` if a number is NaN or infinite."""
-    if values.is_floating_point() and not bool(torch.isfinite(values).all()):
-        check_finite(name, values.detach().cpu().numpy())
-
-
 def _check_targets(targets: Any, size: int) -> None:
-    if (
-        not isinstance(targets, Tensor)
-        or targets.is_complex()
-        or targets.layout != torch.strided
-        or targets.is_meta
-    ):
-        kind = (
-            f"{targets.dtype} in {targets.layout}"
-            if isinstance(targets, Tensor)
-            else type(targets).__name__
-        )
-        raise TypeError(
-            f"`targets` must be a dense tensor of real numbers, got {kind}; convert them with "
-            "torch.tensor"
-        )
+    check_dense("targets", targets)
     if targets.shape[:1] != (size,) or not targets.numel():
         raise ValueError(
             f"`targets` must have shape (N, ...) with N={size}, one per input, got "
@@ -321,27 +326,23 @@ def _check_targets(targets: Any, size: int) -> None:
     check_finite_tensor("targets", targets)
 
 
-def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:
-    if inputs.dtype == torch.uint8:
-        scale, shift = _scale_and_shift(mean, std, 2, torch.float32)
-        if not bool(torch.isfinite(torch.cat([shift, 255 * scale + shift])).all()):
-            raise ValueError(  # for the darkest or the brightest pixel
-                f"`std` must keep (pixel / 255 - mean) / std finite in float32, got {std} with "
-                f"mean={mean}"
-            )
-    elif (mean, std) != (0.0, 1.0):
+def _check_splits(train: np.ndarray, every: np.ndarray, size: int) -> None:
+    if not len(train):
         raise ValueError(
-            f"`mean` and `std` must be 0 and 1 for {str(inputs.dtype).removeprefix('torch.')} "
-            f"inputs, which are passed to models unchanged, got mean={mean} and std={std}; "
-            "normalize them yourself, or pass pixels as uint8"
+            "`train` must hold at least one example, got none; hold out fewer for `val` and `test`"
+        )
+    uses = np.bincount(every, minlength=size)
+    if uses.max() > 1:
+        raise ValueError(
+            f"`train`, `val` and `test` must be disjoint, got example {uses.argmax()} "
+            f"{uses.max()} times ({(uses > 1).sum()} such examples)"
         )
 
 
-def _check_channels(
-    name: str, value: object, shape: Sequence[int], *, positive: bool = False
+def _as_channels(
+    name: str, value: Any, shape: Sequence[int], check: Callable[[str, Any], float]
 ) -> Channels:
     """Return `value` as one finite number, or one per channel (``shape[1]`` of them), or raise."""
-    check = check_positive if positive else check_number
     if not isinstance(value, Sequence) and hasattr(value, "tolist"):
         value = as_array(name, value).tolist()
     if not isinstance(value, list | tuple):
@@ -352,19 +353,6 @@ def _check_channels(
             f"{tuple(shape)}, got {len(value)}; images are (N, channels, height, width)"
         )
     return tuple(check(f"{name}[{channel}]", number) for channel, number in enumerate(value))
-
-
-def _scale_and_shift(
-    mean: Channels, std: Channels, ndim: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Return the scale and shift that normalize pixels, (channels or 1, 1, ...) of `dtype`."""
-    center, spread = np.atleast_1d(mean), np.atleast_1d(std)
-    with np.errstate(over="ignore", under="ignore"):
-        both = 1 / (255 * spread), (0.0 - center) / spread
-    scale, shift = (
-        torch.from_numpy(values).to(dtype).reshape(-1, *[1] * (ndim - 2)) for values in both
-    )
-    return scale, shift
 
 
 _BITS = 32
@@ -402,8 +390,7 @@ class Augmentation:
         check_switch("flip", self.flip, auto=False)
         if self.n_choices == 1:
             raise ValueError(
-                "`flip` must be True with padding=0, got False, which changes nothing; leave out "
-                "`augment`"
+                "`flip` must be True with padding=0, got False, which changes nothing; omit both"
             )
 
     @property
@@ -426,8 +413,7 @@ class Augmentation:
         side = min(inputs.shape[2:])
         if self.padding >= side:
             raise ValueError(
-                f"`augment` must have a padding below the shorter side of the images, {side}, got "
-                f"{self.name}; lower the padding"
+                f"`augment` must have a padding below the side of images, {side}, got {self.name}"
             )
 
     def choose(self, keys: np.ndarray) -> np.ndarray:
@@ -454,8 +440,7 @@ def check_augmentation(augment: Any) -> Augmentation:
     """Return `augment` unchanged, or raise ``TypeError`` if it is not an Augmentation."""
     if not isinstance(augment, Augmentation):
         raise TypeError(
-            "`augment` must be an Augmentation, for example data.crop_and_flip(padding=4), got "
-            f"{shown(augment)}"
+            f"`augment` must be an Augmentation, such as data.crop_and_flip(), got {shown(augment)}"
         )
     return augment
 
@@ -538,29 +523,21 @@ def reader(function: Callable[_Given, Dataset]) -> Callable[_Given, Dataset]:
     folder; it receives the folder that :func:`~topofl._support.datasets.dataset_root` finds for
     `root`, which is $TOPOFL_DATA if it is None.
     """
-    if next(iter(inspect.signature(function).parameters), "") == "root":
-        function = _finding(function)
-    function = public(function)
-    READERS[function.__name__] = function
-    return function
-
-
-def _finding(function: Callable[_Given, Dataset]) -> Callable[_Given, Dataset]:
-    """Return a reader that is called with the folder in or below `root` that has the files."""
     takes = inspect.signature(function)
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Dataset:
+    def find(*args: Any, **kwargs: Any) -> Dataset:
         takes.bind(*args, **kwargs)  # unknown arguments are refused before files are looked for
         given, *rest = args or [kwargs.pop("root", None)]
         root = default_root() if given is None else check_path("root", given)
         if root is None:
             raise ValueError(
-                "`root` must be given unless the environment variable TOPOFL_DATA names a folder "
-                f"of datasets, got neither; write data.{function.__name__}(folder), or set "
-                "TOPOFL_DATA"
+                "`root` must be given unless the environment variable TOPOFL_DATA names a folder, "
+                f"got neither; write data.{function.__name__}(folder), or set TOPOFL_DATA"
             )
         root = dataset_root(root, function.__name__)
         return function(root, *rest, **kwargs)  # type: ignore[call-arg]
 
-    return call
+    made = public(find if "root" in takes.parameters else function)
+    READERS[function.__name__] = made
+    return made

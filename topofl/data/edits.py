@@ -1,6 +1,6 @@
 """Edits of a partition, and labels from numbers and noisy counts of labels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -140,10 +140,8 @@ def flip_labels(
     if permutation is not None:
         classes = check_indices("permutation", permutation, clients.n_classes)
         if not np.array_equal(np.sort(classes), np.arange(clients.n_classes)):
-            raise ValueError(
-                f"`permutation` must contain each of 0..{clients.n_classes - 1} once, got "
-                f"{classes.tolist()}"
-            )
+            every, got = f"0..{clients.n_classes - 1}", classes.tolist()
+            raise ValueError(f"`permutation` must contain each of {every} once, got {got}")
     relabeled = np.unique(
         np.concatenate([part[node] for part in (clients.train, clients.val) for node in chosen])
     )
@@ -155,18 +153,14 @@ def flip_labels(
     new_index = np.arange(len(clients.dataset.inputs))
     new_index[shared] = len(new_index) + np.arange(len(shared))
     flipped = set(chosen.tolist())
-    moved = {
-        key: [
-            new_index[own] if node in flipped else own
-            for node, own in enumerate(getattr(clients, key))
-        ]
-        for key in ("train", "val")
-    }
+    train, val = (
+        [new_index[own] if node in flipped else own for node, own in enumerate(part)]
+        for part in (clients.train, clients.val)
+    )
     name = f"flip_labels({clients.name}, nodes={_ranges(chosen)}"
     name += ")" if permutation is None else f", permutation={classes.tolist()})"
-    return replace(
-        clients, dataset=dataset, **moved, name=name, flipped=(*clients.flipped, *chosen)
-    )
+    changed = {"dataset": dataset, "train": train, "val": val, "name": name}
+    return replace(clients, **changed, flipped=(*clients.flipped, *chosen))
 
 
 def _chosen(
@@ -214,10 +208,9 @@ def _relabeled(
 def _ranges(nodes: np.ndarray) -> str:
     """Return ascending numbers as text, with consecutive ones as ranges, ``[0-2, 7]``."""
     ends = np.flatnonzero(np.diff(nodes) > 1) + 1
-    runs = [(int(run[0]), int(run[-1])) for run in np.split(nodes, ends)]
-    return (
-        f"[{', '.join(str(first) if first == last else f'{first}-{last}' for first, last in runs)}]"
-    )
+    runs = [(run[0], run[-1]) for run in np.split(nodes, ends)]
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+    return f"[{', '.join(texts)}]"
 
 
 @public
@@ -277,17 +270,14 @@ share=0.2)', n=20, train=59..61, val=15..15, test=13..16 and classes=1..4 per no
     if clients.sizes.min() < 2:
         raise ValueError(
             f"`clients` must have two training examples per node, node {clients.sizes.argmin()} "
-            "has one; use fewer nodes, or a partitioner with a minimum size, such as "
-            "dirichlet_per_class(min_size=...)"
+            "has one; use fewer nodes, or a minimum, as in dirichlet_per_class(min_size=...)"
         )
     share = float(share)
     rng = stream(seed, "validation")
     labels = clients.dataset.labels.cpu().numpy()
-    held = [_held_out(own, labels, share, rng) for own in clients.train]
-    val, train = zip(*held, strict=True)
-    return replace(
-        clients, train=train, val=val, name=f"with_validation({clients.name}, share={share:g})"
-    )
+    val, train = zip(*(_held_out(own, labels, share, rng) for own in clients.train), strict=True)
+    name = f"with_validation({clients.name}, share={share:g})"
+    return replace(clients, train=train, val=val, name=name)
 
 
 def _held_out(
@@ -381,11 +371,8 @@ def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator
     labels = dataset.labels.cpu().numpy()[dataset.test]
     stacks = [dataset.test[labels == label] for label in range(dataset.n_classes)]
     test = _RULES[rule](clients, stacks, stream(seed, "match_test"))
-    return replace(
-        clients,
-        test=[np.sort(own) for own in test],
-        name=f"match_test({clients.name}, rule={rule})",
-    )
+    name = f"match_test({clients.name}, rule={rule})"
+    return replace(clients, test=[np.sort(own) for own in test], name=name)
 
 
 def _per_client(clients: Partition, stacks: _IndexArrays, rng: np.random.Generator) -> _IndexArrays:
@@ -404,37 +391,24 @@ def _per_client(clients: Partition, stacks: _IndexArrays, rng: np.random.Generat
 
 def _disjoint(clients: Partition, stacks: _IndexArrays, rng: np.random.Generator) -> _IndexArrays:
     """Return different test examples for different nodes."""
-    owners = [
-        _owners(len(stack), held)
-        for stack, held in zip(stacks, clients.label_counts.T, strict=True)
-    ]
-    shuffled = [
-        rng.permutation(stack)[: len(own)] for stack, own in zip(stacks, owners, strict=True)
-    ]
-    owner = np.concatenate(owners)
-    dealt = np.concatenate(shuffled)
-    ends = np.cumsum(np.bincount(owner, minlength=clients.n))[:-1]
-    return np.split(dealt[np.argsort(owner, kind="stable")], ends)
+    owners = list(map(_owners, map(len, stacks), clients.label_counts.T))
+    shuffled = [rng.permutation(stack)[: len(owners[y])] for y, stack in enumerate(stacks)]
+    owner, dealt = np.concatenate(owners), np.concatenate(shuffled)
+    return [dealt[owner == node] for node in range(clients.n)]
 
 
 def _owners(size: int, held: np.ndarray) -> np.ndarray:
     """Return the nodes that get the `size` test examples of a class; nodes train on `held`."""
     if not held.any():
         return np.zeros(0, np.int64)
-    wanted = np.rint(held * size / held.sum()).astype(
-        np.int64
-    )  # rounds half to even, as Python does
+    wanted = np.rint(held * size / held.sum()).astype(np.int64)  # half to even, as in Python
     given = np.diff(np.minimum(np.cumsum(wanted), size), prepend=0)
     takers = np.flatnonzero(wanted if wanted.any() else held)
-    return np.concatenate(
-        [np.repeat(np.arange(len(held)), given), np.resize(takers, size - given.sum())]
-    )
+    rest = np.resize(takers, size - given.sum())
+    return np.concatenate([np.repeat(np.arange(len(held)), given), rest])
 
 
-_RULES: dict[str, Callable[[Partition, _IndexArrays, np.random.Generator], _IndexArrays]] = {
-    "per_client": _per_client,
-    "disjoint": _disjoint,
-}
+_RULES = {"per_client": _per_client, "disjoint": _disjoint}
 
 
 _MIN_EPSILON = 1e-300
@@ -515,8 +489,7 @@ def private_label_histograms(
     clip = bool(check_switch("clip", clip, auto=False))
     if (epsilon := check_positive("epsilon", epsilon)) < _MIN_EPSILON:
         raise ValueError(
-            f"`epsilon` must be at least {_MIN_EPSILON:g}, got {epsilon}, whose noise is too large "
-            "for float64"
+            f"`epsilon` must be at least {_MIN_EPSILON:g}, got {epsilon}, whose noise is too large"
         )
     factors = {"scale": 1.0, "sd": np.sqrt(0.5), "replace_one": 2.0}
     factor = factors[check_choice("noise", noise, factors)]

@@ -3,7 +3,7 @@
 An example is a number; the graph itself is a part of the network, which all nodes of a run share.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -83,10 +83,9 @@ class GraphData:
         found = nx.community.louvain_communities(graph, seed=drawn)
         if len(found) < n:
             raise ValueError(
-                f"`n` must be at most the number of communities, {len(found)}, got {n}; use fewer "
-                "clients, or partition by labels"
+                f"`n` must be at most the number of communities, {len(found)}, got {n}; use fewer"
             )
-        owner, sizes = np.zeros(len(self.features), dtype=np.int64), np.zeros(n, dtype=np.int64)
+        owner, sizes = np.zeros(len(self.features), np.int64), np.zeros(n, np.int64)
         for members in sorted(found, key=lambda own: (-len(own), min(own))):
             client = int(sizes.argmin())
             owner[list(members)] = client
@@ -125,15 +124,14 @@ class GraphData:
         if not isinstance(module, nn.Module):
             raise TypeError(f"`module` must be a torch.nn.Module, got {shown(module)}")
         check_choice("between", between, ["drop", "keep"])
-        if self.graph_of is not None:
-            return _OnGraphs(module, self.features, self.edges, self.graph_of, whole=True)
-        if between == "keep":
-            everything = torch.zeros(len(self.features), dtype=torch.int64, device="cpu")
-            return _OnGraphs(module, self.features, self.edges, everything, whole=False)
-        owner = self._owners(clients)
-        source, target = self.edges
-        kept = (owner[source] == owner[target]) & (owner[source] >= 0)
-        return _OnGraphs(module, self.features, self.edges[:, kept], owner, whole=False)
+        edges, blocks = self.edges, self.graph_of
+        if blocks is None and between == "keep":
+            blocks = torch.zeros(len(self.features), dtype=torch.int64, device="cpu")
+        elif blocks is None:
+            blocks = self._owners(clients)
+            source, target = blocks[edges]
+            edges = edges[:, (source == target) & (source >= 0)]
+        return _OnGraphs(module, self.features, edges, blocks, whole=self.graph_of is not None)
 
     def _owners(self, clients: Partition | None) -> Tensor:
         """Return the client of each vertex, -1 for those of no client."""
@@ -157,8 +155,7 @@ class GraphData:
             raise ValueError(
                 "`clients` must hold the vertices for validation and test, too, which would "
                 f"otherwise have no neighbors, but {len(alone)} are of no client, such as "
-                f"{alone[0]}; use .communities(n), a partition with test_fraction, or "
-                "between='keep'"
+                f"{alone[0]}; use .communities(n), test_fraction, or between='keep'"
             )
         return torch.from_numpy(owner)
 
@@ -213,19 +210,13 @@ def from_pyg(
         [one.edge_index + int(start) for one, start in zip(every, starts, strict=False)], 1
     )
     labels = torch.cat([one.y.reshape(-1) for one in every]).numpy()
-    masks: dict[str, np.ndarray | None] = {}
+    train = None
     if not several and test is None and val is None:
-        masks = {key: _mask(graphs, f"{key}_mask") for key in ("train", "val", "test")}
-    dataset = from_arrays(
-        np.arange(len(labels))[:, None], labels, test=masks.get("test") if test is None else test,
-        val=masks.get("val") if val is None else val, seed=seed,
-        name=name,
-    )  # fmt: skip
-    if (train := masks.get("train")) is not None:
-        dataset = Dataset(
-            dataset.inputs, dataset.labels, dataset.n_classes, dataset.name,
-            np.flatnonzero(train), dataset.val, dataset.test,
-        )  # fmt: skip
+        train, val, test = (_mask(graphs, f"{key}_mask") for key in ("train", "val", "test"))
+    numbers = np.arange(len(labels))[:, None]
+    dataset = from_arrays(numbers, labels, test=test, val=val, seed=seed, name=name)
+    if train is not None:
+        dataset = replace(dataset, train=np.flatnonzero(train))
     graph_of = torch.from_numpy(np.repeat(np.arange(len(every)), np.diff(starts)))
     return GraphData(dataset, features, edges, graph_of if several else None)
 
@@ -238,9 +229,8 @@ def _mask(graph: Any, name: str) -> np.ndarray | None:
 
 def _check_graph(graph: Any, name: str, labels: int | None) -> None:
     """Raise unless a graph has features, edges, and a class of each node, or `labels` classes."""
-    parts = {key: getattr(graph, key, None) for key in ("x", "edge_index", "y")}
-    for key, part in parts.items():
-        if not isinstance(part, Tensor):
+    for key in ("x", "edge_index", "y"):
+        if not isinstance(part := getattr(graph, key, None), Tensor):
             raise TypeError(
                 f"`{name}` must be a torch_geometric.data.Data with x, edge_index and y, got "
                 f"{shown(part)} as {key}"
@@ -292,14 +282,12 @@ class _OnGraphs(nn.Module):
 
     def forward(self, numbers: Tensor) -> Tensor:
         """Return the rows of examples, (b, 1) int64."""
-        features, edges, block_of = self.features, self.edges, self.block_of
-        numbers = numbers[:, 0]
+        numbers, block_of = numbers[:, 0], self.block_of
         wanted = numbers if self.whole else block_of[numbers]
         blocks, place = torch.unique(wanted, return_inverse=True)
         inside = torch.isin(block_of, blocks)
         new = inside.cumsum(0) - 1
-        own = new[edges[:, inside[edges[0]]]]
+        parts = self.features[inside], new[self.edges[:, inside[self.edges[0]]]]
         if self.whole:
-            batch = torch.searchsorted(blocks, block_of[inside])
-            return self.network(features[inside], own, batch)[place]
-        return self.network(features[inside], own)[new[numbers]]
+            return self.network(*parts, torch.searchsorted(blocks, block_of[inside]))[place]
+        return self.network(*parts)[new[numbers]]

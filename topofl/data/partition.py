@@ -1,9 +1,9 @@
 """Partition: the examples of a dataset that each node holds."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -88,14 +88,13 @@ class Partition:
         check_dataset(self.dataset)
         size = len(self.dataset.inputs)
         for key in ("train", "val", "test"):
-            arrays = _check_index_arrays(key, getattr(self, key), size)
-            if key != "train" and not arrays:
-                arrays = tuple(check_indices(key, [], size) for _ in range(self.n))
-            if key != "train" and len(arrays) != self.n:
-                raise ValueError(
-                    f"`{key}` must have one array for each of the n={self.n} nodes, got "
-                    f"{len(arrays)}"
-                )
+            given = check_sequence(key, getattr(self, key), "index arrays, one for each node")
+            arrays = tuple(check_indices(f"{key}[{i}]", own, size) for i, own in enumerate(given))
+            if key != "train":
+                arrays = arrays or (check_indices(key, [], size),) * self.n
+                if len(arrays) != self.n:
+                    wanted = f"one array for each of the n={self.n} nodes"
+                    raise ValueError(f"`{key}` must have {wanted}, got {len(arrays)}")
             object.__setattr__(self, key, arrays)
         empty = [node for node, indices in enumerate(self.train) if len(indices) == 0]
         if empty or not self.train:
@@ -105,11 +104,8 @@ class Partition:
                 f"{self.n} nodes have none; use fewer nodes, or a partitioner with a minimum "
                 "size, such as dirichlet_per_class(min_size=...)"
             )
-        object.__setattr__(
-            self,
-            "flipped",
-            tuple(np.unique(check_indices("flipped", self.flipped, self.n)).tolist()),
-        )
+        flipped = np.unique(check_indices("flipped", self.flipped, self.n))
+        object.__setattr__(self, "flipped", tuple(flipped.tolist()))
         check_switch("overlapping", self.overlapping, auto=False)
         _check_disjoint(self.dataset, (self.train, self.val, self.test), self.overlapping)
         unseen = np.concatenate([self.dataset.test, *self.test])
@@ -177,15 +173,8 @@ class Partition:
             np.unique(np.concatenate(nodes)) for nodes in (self.train, self.val, self.test)
         )
         val = np.setdiff1d(val, np.concatenate([train, test]))
-        return Partition(
-            self.dataset,
-            (train,),
-            (val,),
-            (test,),
-            name=f"pooled({self.name})",
-            augment=self.augment,
-            seed=self.seed,
-        )
+        single = {"train": (train,), "val": (val,), "test": (test,), "overlapping": False}
+        return replace(self, **single, flipped=(), name=f"pooled({self.name})")
 
     def plot(self, ax: "Axes | None" = None) -> "Figure":
         """Plot the number of training examples per node (horizontal) and class (vertical) as disks.
@@ -249,19 +238,6 @@ def _span(numbers: Iterable[int]) -> str:
 def _readonly(array: np.ndarray) -> np.ndarray:
     array.setflags(write=False)
     return array
-
-
-def _check_index_arrays(key: str, nodes: Any, size: int) -> tuple[np.ndarray, ...]:
-    """Return one read-only array of indices below `size` per node, or raise."""
-    if not isinstance(nodes, Iterable):
-        raise TypeError(
-            f"`{key}` must be a sequence of index arrays, one for each node, got "
-            f"{type(nodes).__name__}"
-        )
-    return tuple(
-        check_indices(f"{key}[{node}]", indices, size)
-        for node, indices in enumerate(check_sequence(key, nodes, "index arrays"))
-    )
 
 
 def _nodes_of_entries(nodes: Sequence[np.ndarray]) -> np.ndarray:

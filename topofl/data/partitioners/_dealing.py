@@ -63,10 +63,9 @@ def partitioner(
                 key: check_fraction(key, given.get(key, 0.0))
                 for key in ("val_fraction", "test_fraction")
             }
-            if sum(fractions.values()) >= 1:
+            if (held := sum(fractions.values())) >= 1:
                 raise ValueError(
-                    "`val_fraction` and `test_fraction` must sum to less than 1, got "
-                    f"{sum(fractions.values()):g}"
+                    f"`val_fraction` and `test_fraction` must sum to less than 1, got {held:g}"
                 )
             words = [
                 f"{key}={float(value):g}"
@@ -87,13 +86,8 @@ def partitioner(
 def _check_n(dataset: Dataset, n: int, by_label: bool) -> int:
     """Return the number of nodes, or raise unless it is in 1..len(dataset.train)."""
     check_dataset(dataset)
-    n = check_int(
-        "n",
-        n,
-        minimum=1,
-        maximum=len(dataset.train),
-        remedy="every node needs one of the training examples",
-    )
+    remedy = "every node needs one of the training examples"
+    n = check_int("n", n, minimum=1, maximum=len(dataset.train), remedy=remedy)
     is_learned = by_label and n > 1 and dataset.targets is not None
     if is_learned and np.count_nonzero(stock_of(dataset)) == 1:
         warn_caller(
@@ -114,12 +108,9 @@ def _parts(
     """Return the examples of each node for training, validation and test."""
     if not (val_fraction or test_fraction):
         return shares, (), ()
-    sizes = [
-        _held_out_sizes(node, len(share), val_fraction, test_fraction)
-        for node, share in enumerate(shares)
-    ]
     train, val, test = [], [], []
-    for share, (val_size, test_size) in zip(shares, sizes, strict=True):
+    for node, share in enumerate(shares):
+        val_size, test_size = _held_out_sizes(node, len(share), val_fraction, test_fraction)
         for_test, rest = stratified(share, labels, test_size, rng)
         for_val, rest = stratified(rest, labels, val_size, rng)
         train.append(rest)
@@ -168,13 +159,11 @@ def _held_out_sizes(
     """Return how many examples a node holds out for validation and test, not all of them."""
     least_val, least_test = int(val_fraction > 0), int(test_fraction > 0)
     if size < 1 + least_val + least_test:
-        key, fraction = (
-            ("val_fraction", val_fraction) if least_val else ("test_fraction", test_fraction)
-        )
+        key = "val_fraction" if least_val else "test_fraction"
         raise ValueError(
-            f"`{key}` must leave every node an example for training, got {fraction:g} where node "
-            f"{node} has {size} examples and needs {1 + least_val + least_test}; use fewer nodes, "
-            "or hold nothing out"
+            f"`{key}` must leave every node an example for training, got "
+            f"{val_fraction or test_fraction:g} where node {node} has {size} examples and needs "
+            f"{1 + least_val + least_test}; use fewer nodes, or hold nothing out"
         )
     test = min(max(least_test, round(test_fraction * size)), size - 1 - least_val)
     val = min(max(least_val, round(val_fraction * size)), size - 1 - test)

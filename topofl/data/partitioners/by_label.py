@@ -505,23 +505,16 @@ def pathological_dirichlet(
     counts = np.zeros((n, len(stock)), np.int64)
     for label in np.flatnonzero(drawn.any(axis=0)):
         nodes = np.flatnonzero(drawn[:, label])
-        size = int(stock[label])
-        _check_min_per_class(least, dataset.name_of(int(label)), len(nodes), size)
-        counts[nodes, label] = repaired(
-            best_cut(len(nodes), size, alpha, least, rng)[:, None], least
-        )[:, 0]
+        if least * len(nodes) > stock[label]:
+            most = stock[label] // len(nodes)
+            remedy = "use fewer nodes or classes_per_node"
+            if most:
+                remedy = f"use min_per_class={most}, or fewer nodes"
+            raise ValueError(
+                f"`min_per_class` must leave enough examples for each of the {len(nodes)} nodes "
+                f"that drew class {dataset.name_of(int(label))}, which has {stock[label]} training "
+                f"examples, got {least}; {remedy}"
+            )
+        cut = best_cut(len(nodes), int(stock[label]), alpha, least, rng)
+        counts[nodes, label] = repaired(cut[:, None], least)[:, 0]
     return deal(dataset, counts, rng)
-
-
-def _check_min_per_class(least: int, label: str, n_nodes: int, stock: int) -> None:
-    if least * n_nodes > stock:
-        most = stock // n_nodes
-        remedy = (
-            f"use min_per_class={most}, or fewer nodes"
-            if most
-            else "use fewer nodes or classes_per_node"
-        )
-        raise ValueError(
-            f"`min_per_class` must leave enough examples for each of the {n_nodes} nodes that drew "
-            f"class {label}, which has {stock} training examples, got {least}; {remedy}"
-        )

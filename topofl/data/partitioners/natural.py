@@ -1,18 +1,30 @@
-"""Natural partitions: one node per owner of examples."""
+"""Natural partitions: one node per owner of examples, or per client with its own examples."""
 
 from collections.abc import Hashable, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from topofl._support.check import check_int, check_sequence, did_you_mean, shown
 from topofl._support.public import public
 from topofl._support.seeding import seed_of, stream
-from topofl.data._labels import repeated
-from topofl.data.dataset import Dataset
+from topofl.data._labels import as_classes, as_names, repeated
+from topofl.data.arrays import (
+    Part,
+    as_part,
+    check_alike,
+    check_trained,
+    collected,
+    names_in,
+    places_of,
+)
+from topofl.data.dataset import Dataset, check_finite_tensor
 from topofl.data.partition import Partition, check_dataset, labels_of
 
-__all__ = ["natural"]
+__all__ = ["from_clients", "natural"]
 
 
 @public
@@ -138,13 +150,11 @@ def _given(
     n = None if n is None else check_int("n", n, minimum=1)
     if not given:  # as the nodes of a graph without labels of its own
         raise ValueError(
-            "`owners` must be at least one owner, got none; leave `owners` out; labels 0..n-1 keep "
-            "the sorted order"
+            "`owners` must name an owner, got none; leave `owners` out; labels 0..n-1 are sorted"
         )
     if n not in (None, len(given)):
         raise ValueError(
-            f"`owners` must be as many as `n` if it is given, got {len(given)} and n={n}; leave "
-            "`n` out"
+            f"`owners` must be as many as `n` if it is given, got {len(given)} and n={n}; omit `n`"
         )
     if twice := repeated(given):
         raise ValueError(f"`owners` must differ, got {twice[0]!r} twice; name every owner once")
@@ -189,3 +199,175 @@ def _chosen(
     )
     n = check_int("n", n, minimum=1, maximum=len(enough), remedy=remedy)
     return np.sort(rng.choice(enough, n, replace=False))
+
+
+@public
+def from_clients(
+    clients: Sequence[Any],
+    *,
+    own_test: Sequence[Any] | None = None,
+    test: Any = None,
+    n_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    name: str = "clients",
+    mean: Any = 0.0,
+    std: Any = 1.0,
+) -> Partition:
+    """Return the partition whose node i holds the examples of client i.
+
+    Parameters
+    ----------
+    clients
+        For each client a pair (x, y) of arrays or tensors, or a map-style torch dataset, as in
+        :func:`from_arrays` and :func:`from_torch`. Inputs of all clients have one shape and one
+        dtype after the conversions of :func:`from_arrays`. Labels are class numbers, or names,
+        which are numbered in sorted order over all clients.
+    own_test
+        For each client, its own test examples in the same form, or None for a client without any;
+        for ``run(evaluation="own_test")``.
+    test
+        Test examples for all clients, in the same form. None: the own test examples of all clients
+        together.
+    n_classes
+        Number of classes; default: the largest label of all examples plus 1, or the number of
+        names.
+    class_names
+        Name of each class, which also sets the order of classes if labels are names.
+    name
+        Label of the partition and of its dataset.
+    mean, std
+        Normalization of uint8 pixels, as in :func:`from_arrays`.
+
+    Raises
+    ------
+    TypeError
+        If a client is neither a pair nor a map-style dataset; if inputs differ in dtype, or only
+        some labels are class numbers; as :func:`from_arrays` and :func:`from_torch`. Messages name
+        the client, as in ``clients[3][1]``.
+    ValueError
+        If there are no clients, or one has no examples; if inputs differ in shape; if `own_test` is
+        of another number of clients; if a label is not one of the classes, or a class occurs in
+        held-out examples only; as :func:`from_arrays` and :func:`from_torch`.
+
+    See Also
+    --------
+    with_validation : holds out a share of the examples of each client.
+    natural : makes a node of each owner in one dataset.
+
+    Examples
+    --------
+    >>> x, y = np.eye(4), [0, 1, 0, 1]
+    >>> from_clients([(x, y), (x[:2], y[:2])], test=(x, y))
+    Partition('clients', n=2, train=2..4 and classes=2..2 per node)
+    """
+    known = None if class_names is None else as_names("class_names", class_names, n_classes)
+    given = check_sequence("clients", clients, "pairs (x, y)")
+    train = [_part_of(f"clients[{i}]", client, known) for i, client in enumerate(given)]
+    if not train:
+        raise ValueError("`clients` must have at least one client, got none")
+    own = _own_parts(own_test, len(train), known)
+    if isinstance(test, Real | np.ndarray | Tensor):
+        raise TypeError(
+            "`test` must be a pair (x, y) or a map-style torch dataset, got "
+            f"{shown(test)}; split the examples of each client, and pass test=(x, y) or own_test="
+        )
+    shared = [] if test is None else [_part_of("test", test, known)]
+    parts = [*train, *own.values(), *shared]
+    for part in parts[1:]:
+        check_alike(part, parts[0], "clients[0]")
+    labels, names = _numbered(parts, known)
+    size = _class_count(parts, labels, names, n_classes)
+    places = places_of(parts)
+    nothing = np.zeros(0, np.int64)
+    own_places = dict(zip(own, places[len(train) :], strict=False))
+    dataset = Dataset(
+        torch.cat([part.inputs for part in parts]),
+        torch.from_numpy(np.concatenate(labels)),
+        size,
+        name,
+        np.concatenate(places[: len(train)]),
+        nothing,
+        places[-1] if shared else np.concatenate([nothing, *own_places.values()]),
+        class_names=names,
+        mean=mean,
+        std=std,
+    )
+    check_trained("clients", dataset)
+    own_tests = [own_places.get(i, nothing) for i in range(len(train))]
+    return Partition(dataset, places[: len(train)], (), own_tests, name=name)
+
+
+def _part_of(argument: str, given: Any, known: tuple[str, ...] | None) -> Part:
+    """Return the checked examples of a pair (x, y) or a torch dataset."""
+    names = names_in(argument)
+    if not isinstance(given, tuple | list):
+        given, names = collected(argument, given, targets=False)[:2], (argument,) * 3
+    if len(given) != 2:
+        raise TypeError(
+            f"`{argument}` must be a pair (x, y) or a map-style torch dataset, got a "
+            f"{type(given).__name__} of {len(given)} items"
+        )
+    x, y = given
+    if hasattr(x, "__len__") and np.ndim(x) and not len(x):
+        remedy = "pass None" if argument.startswith("own_test") else "leave it out"
+        raise ValueError(f"`{argument}` must have at least one example, got none; {remedy}")
+    part = as_part(argument, names, x, y, None, known)
+    check_finite_tensor(names[0], part.inputs)
+    return part
+
+
+def _own_parts(own_test: Any, n: int, known: tuple[str, ...] | None) -> dict[int, Part]:
+    """Return the own test examples of those of n clients that have some."""
+    if own_test is None:
+        return {}
+    given = check_sequence("own_test", own_test, "pairs (x, y), one for each client")
+    if len(given) != n:
+        raise ValueError(
+            f"`own_test` must have one pair (x, y) or None for each of the {n} clients, got "
+            f"{len(given)}; pass examples that all clients share as test=(x, y)"
+        )
+    return {
+        i: _part_of(f"own_test[{i}]", own, known) for i, own in enumerate(given) if own is not None
+    }
+
+
+def _numbered(
+    parts: Sequence[Part], known: tuple[str, ...] | None
+) -> tuple[list[np.ndarray], tuple[str, ...] | None]:
+    """Return the class numbers of all parts, and the names of classes if labels are names."""
+    are_numbers = parts[0].names is None
+    odd = next((part.argument for part in parts if (part.names is None) != are_numbers), None)
+    if odd is not None:
+        wanted, got = ("class numbers", "names") if are_numbers else ("names", "class numbers")
+        raise TypeError(
+            f"`{odd}` must have {wanted} as labels, as clients[0] has, got {got}; convert one"
+        )
+    if known is not None or are_numbers:
+        return [part.labels for part in parts], known
+    of_part = [part.names or () for part in parts]
+    numbers, names = as_classes("clients", [name for own in of_part for name in own])
+    new = np.split(numbers, np.cumsum([len(own) for own in of_part])[:-1])
+    return [own[part.labels] for own, part in zip(new, parts, strict=True)], names
+
+
+def _class_count(
+    parts: Sequence[Part],
+    labels: Sequence[np.ndarray],
+    names: tuple[str, ...] | None,
+    n_classes: int | None,
+) -> int:
+    """Return the number of classes, or raise if a label is too large."""
+    wanted = None if n_classes is None else check_int("n_classes", n_classes, minimum=1)
+    if names is not None and wanted not in (None, len(names)):
+        raise ValueError(
+            f"`n_classes` must be the number of names, {len(names)}, got {wanted}; leave it out, "
+            "or name all classes by class_names"
+        )
+    largest = [int(own.max()) for own in labels]
+    size = len(names) if names else max(largest) + 1 if wanted is None else wanted
+    odd = next((k for k, label in enumerate(largest) if label >= size), None)
+    if odd is not None:
+        raise ValueError(
+            f"`{parts[odd].argument}` must have labels in 0..{size - 1}, got {largest[odd]}"
+        )
+    return size

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -81,47 +82,38 @@ def check_columns(argument: str, columns: Iterable[Any], place: str = "") -> Non
         )
 
 
-@dataclass(frozen=True)
-class Roles:
-    """The columns of a table by what they are for, as in :func:`from_dataframe`."""
-
-    label: Any = None
-    target: Any = None
-    features: Any = None
-    owner: Any = None
-    split: Any = None
-
-    def checked(self, table: Table) -> "Roles":
-        """Return these roles with lists of features and of targets, all of them columns."""
-        if self.label is None and self.target is None:
-            raise ValueError(
-                "`label` must be the column with the classes, or `target` the one with numbers to "
-                f"predict, got neither; the columns are {shown([*map(str, table.columns)], 200)}"
-            )
-        targets = None if self.target is None else _listed("target", self.target)
-        single = {"label": self.label, "owner": self.owner, "split": self.split}
-        used = {key: column for key, column in single.items() if column is not None}
-        for key, column in [*used.items(), *(("target", column) for column in targets or ())]:
-            table.check_has(key, column)
-        taken = [*used.values(), *(targets or ())]
-        features = (
-            [column for column in table.columns if column not in taken]
-            if self.features is None
-            else _listed("features", self.features)
+def _columns_of(
+    table: Table, *, label: Any, target: Any, features: Any, owner: Any, split: Any
+) -> tuple[list[Any], list[Any]]:
+    """Return the columns of targets and of features of a table that has all of these columns."""
+    if label is None and target is None:
+        raise ValueError(
+            "`label` must be the column with the classes, or `target` the one with numbers to "
+            f"predict, got neither; the columns are {shown([*map(str, table.columns)], 200)}"
         )
-        if not features:
+    targets = [] if target is None else _listed("target", target)
+    single = {"label": label, "owner": owner, "split": split}
+    used = [(key, column) for key, column in single.items() if column is not None]
+    used += [("target", column) for column in targets]
+    for key, column in used:
+        table.check_has(key, column)
+    taken = [column for _, column in used]
+    found = [column for column in table.columns if column not in taken]
+    if features is not None:
+        found = _listed("features", features)
+    if not found:
+        raise ValueError(
+            f"`{table.argument}` must have a column of features in addition to "
+            f"{shown([*map(str, taken)])}, got none"
+        )
+    for column in found:
+        table.check_has("features", column)
+        if column in (label, split, *targets):
             raise ValueError(
-                f"`{table.argument}` must have a column of features in addition to "
-                f"{shown([*map(str, taken)])}, got none"
+                f"`features` must not contain what models predict, nor the split, got "
+                f"{column!r}; leave it out"
             )
-        for column in features:
-            table.check_has("features", column)
-            if column in (self.label, self.split, *(targets or ())):
-                raise ValueError(
-                    f"`features` must not contain what models predict, nor the split, got "
-                    f"{column!r}; leave it out"
-                )
-        return Roles(self.label, targets, features, self.owner, self.split)
+    return targets, found
 
 
 def _listed(key: str, columns: Any) -> list[Any]:
@@ -134,7 +126,7 @@ def _listed(key: str, columns: Any) -> list[Any]:
 
 def dataset_of(
     table: Table,
-    roles: Roles,
+    roles: Mapping[str, Any],
     held_out: Mapping[str, Any],
     as_table: Callable[[str, Any], Table],
     *,
@@ -148,7 +140,7 @@ def dataset_of(
     table
         The rows for training.
     roles
-        What the columns are for.
+        The columns by what they are for: label, target, features, owner and split.
     held_out
         For ``test`` and ``val``, None, the share of rows to hold out, or what `as_table` makes
         another table of.
@@ -163,25 +155,25 @@ def dataset_of(
             fractions[key] = value
         else:
             tables[key] = as_table(key, value)
-    roles = roles.checked(table)
     every = list(tables.values())
-    for table in every[1:]:
-        roles.checked(table)
-    parts = np.repeat(np.array(list(tables)), [table.size for table in every])
-    if roles.split is not None:
-        parts = _parts_by_column(tables, roles.split, fractions)
+    targets, features = _columns_of(table, **roles)
+    for other in every[1:]:
+        _columns_of(other, **{**roles, "features": features})
+    parts = np.repeat(np.array(list(tables)), [own.size for own in every])
+    if roles["split"] is not None:
+        parts = _parts_by_column(tables, roles["split"], fractions)
     masks = {key: parts == key for key in ("val", "test") if (parts == key).any()}
     names = None if class_names is None else as_names("class_names", class_names)
     labels = None
-    if roles.label is not None:
-        labels, names = _classes(every, roles.label, names)
+    if roles["label"] is not None:
+        labels, names = _classes(every, roles["label"], names)
     found = as_dataset(
-        _features(every, roles.features),
+        _features(every, features),
         labels,
-        targets=None if roles.target is None else _targets(every, roles.target),
+        targets=_targets(every, targets) if targets else None,
         n_classes=None if names is None else len(names),
         spare_names=names,
-        owners=None if roles.owner is None else _cells(every, roles.owner),
+        owners=None if roles["owner"] is None else _cells(every, roles["owner"]),
         **(fractions | masks),
         **settings,
     )
@@ -189,11 +181,9 @@ def dataset_of(
     return found
 
 
-def _cells(tables: Sequence[Table], column: Any) -> list[Any]:
+def _cells(tables: Iterable[Table], column: Any) -> list[Any]:
     """Return the cells of a column in all tables; none may be missing."""
-    return [
-        cell for table in tables for cell in present(table.argument, column, table.read(column))
-    ]
+    return [cell for table in tables for cell in _present(table, column, table.read(column))]
 
 
 def _classes(
@@ -235,36 +225,30 @@ def _features_of(table: Table, columns: Sequence[Any]) -> np.ndarray:
         column: next((cell for cell in own if not is_missing(cell)), None)
         for column, own in cells.items()
     }
-    arrays = [column for column in columns if is_array(first[column])]
+    arrays = [column for column in columns if _is_array(first[column])]
     if arrays and len(columns) > 1:
         raise ValueError(
             f"`features` must be a single column of images or arrays, or columns of numbers, got "
-            f"{shown([*map(str, columns)], 200)}, of which {str(arrays[0])!r} holds arrays; pass "
-            f"features={str(arrays[0])!r}"
+            f"{shown([*map(str, columns)], 200)}; pass features={str(arrays[0])!r}"
         )
     if arrays:
-        return as_examples(table.argument, columns[0], cells[columns[0]])
+        return _as_examples(table, columns[0], cells[columns[0]])
     others = [column for column in columns if not isinstance(first[column], str)]
     advice = f"name the columns to use, as in features={shown(others, 60)}, or " if others else ""
-    return np.stack(
-        [
-            as_numbers(table.argument, column, cells[column], advice + table.remedy.format(column))
-            for column in columns
-        ],
-        axis=1,
-    )
+    numbers = [
+        _as_numbers(table, name, own, advice + table.remedy.format(name))
+        for name, own in cells.items()
+    ]
+    return np.stack(numbers, axis=1)
 
 
 def _targets(tables: Sequence[Table], columns: Sequence[Any]) -> np.ndarray:
     """Return numbers to predict, (N,) float32, or (N, columns) for several columns."""
     remedy = "pass a column of text as `label`"
-    found = [
-        np.concatenate(
-            [as_numbers(table.argument, column, table.read(column), remedy) for table in tables]
-        )
-        for column in columns
-    ]
-    for column, values in zip(columns, found, strict=True):
+    found = []
+    for column in columns:
+        parts = [_as_numbers(table, column, table.read(column), remedy) for table in tables]
+        found.append(values := np.concatenate(parts))
         if (values == values[0]).all():
             raise ValueError(
                 f"`target` must vary, column {str(column)!r} is {values[0]:g} in all "
@@ -282,7 +266,7 @@ def _parts_by_column(
             f"`split` must be given without `test` and `val`, since its column {str(column)!r} "
             "assigns every row, got both; leave one out"
         )
-    cells = _cells(list(tables.values()), column)
+    cells = _cells(tables.values(), column)
     words = [
         ("test" if cell else "train")
         if cell in (0, 1) and not isinstance(cell, str)
@@ -304,43 +288,37 @@ _MODES = {"1", "L", "P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
 """Modes of images with 8 bits per channel or fewer."""
 
 
-def present(argument: str, column: str, cells: Sequence[Any] | np.ndarray) -> list[Any]:
+def _present(table: Table, column: Any, cells: Cells) -> list[Any]:
     """Return the cells of a column as a list, or raise ``ValueError`` if some are missing."""
-    if getattr(cells, "dtype", None) is not None and np.asarray(cells).dtype.kind in "biu":
-        return np.asarray(cells).tolist()
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biu":
+        return cells.tolist()
     values = list(cells)
     missing = [row for row, cell in enumerate(values) if is_missing(cell)]
     if missing:
         raise ValueError(
-            f"`{argument}` must have a value in every row (counted from 0), column {column!r} has "
-            f"none (empty or NaN) in {rows_of(missing)}; drop these rows, or fill them in"
+            f"`{table.argument}` must have a value in every row (counted from 0), column "
+            f"{column!r} has none (empty or NaN) in {rows_of(missing)}; drop or fill these"
         )
     return values
 
 
-def as_numbers(
-    argument: str, column: str, cells: Sequence[Any] | np.ndarray, remedy: str
-) -> np.ndarray:
+def _as_numbers(table: Table, column: Any, cells: Cells, remedy: str) -> np.ndarray:
     """Return a column of finite numbers or booleans as (N,) float32, or raise.
 
-    Raises
-    ------
-    TypeError
-        If a cell is not a number; the message ends with the `remedy`.
-    ValueError
-        If a cell is missing or infinite, in float32 (the message names the rows).
+    The message about a cell that is not a number ends with the `remedy`.
     """
     array = np.asarray(cells)
     if array.dtype.kind not in "biuf" or array.ndim != 1:
-        values = present(argument, column, cells)
+        values = _present(table, column, cells)
         others = [k for k, cell in enumerate(values) if not isinstance(cell, Real)]
         if others:
             odd = next((k for k in others if not _is_number(values[k])), others[0])
-            numeric = any(_is_number(cell) for cell in values)
-            remedy = "mend that cell" if numeric and not _is_number(values[odd]) else remedy
+            if not _is_number(values[odd]) and any(map(_is_number, values)):
+                remedy = "mend that cell"
             raise TypeError(
-                f"`{argument}` must have columns of numbers, got {type(values[odd]).__name__} in "
-                f"column {column!r} (such as {shown(values[odd], 40)} in row {odd}); {remedy}"
+                f"`{table.argument}` must have columns of numbers, got "
+                f"{type(values[odd]).__name__} in column {column!r} (such as "
+                f"{shown(values[odd], 40)} in row {odd}); {remedy}"
             )
         array = np.array(values, np.float64)
     with np.errstate(over="ignore"):
@@ -348,7 +326,7 @@ def as_numbers(
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
         raise ValueError(
-            f"`{argument}` must have a finite number in every row (counted from 0), column "
+            f"`{table.argument}` must have a finite number in every row (counted from 0), column "
             f"{column!r} has {array[bad[0]]} in {rows_of(bad)}; drop these rows, or fill them in"
         )
     return numbers
@@ -362,60 +340,53 @@ def _is_number(cell: Any) -> bool:
         return False
 
 
-def as_examples(argument: str, column: str, cells: Sequence[Any] | np.ndarray) -> np.ndarray:
+def _as_examples(table: Table, column: Any, cells: Cells) -> np.ndarray:
     """Return a column of images or of arrays as (N, ...), or raise.
 
     Gray images become (N, 1, height, width) and all others (N, 3, height, width), uint8. Arrays and
     nested lists keep their shape and dtype.
-
-    Raises
-    ------
-    TypeError
-        If cells are not images or arrays of numbers.
-    ValueError
-        If cells are missing or differ in shape (the message names a row).
     """
-    values = present(argument, column, cells)
-    if is_image(values[0]):
-        modes = {image.mode for image in values if is_image(image)}
-        arrays = [_pixels(argument, column, row, cell, modes) for row, cell in enumerate(values)]
-    else:
-        arrays = [_array(argument, column, row, cell) for row, cell in enumerate(values)]
+    values = _present(table, column, cells)
+    as_array, remedy = _array, "pad or cut them"
+    if _is_image(values[0]):
+        modes = {image.mode for image in values if _is_image(image)}
+        as_array, remedy = partial(_pixels, is_gray=modes <= {"1", "L"}), "resize the images"
+    where = f"in column {column!r}"
+    arrays = [as_array(table.argument, where, row, cell) for row, cell in enumerate(values)]
     odd = next((k for k, array in enumerate(arrays) if array.shape != arrays[0].shape), None)
     if odd is not None:
-        what = "resize the images" if is_image(values[0]) else "pad or cut them"
         raise ValueError(
-            f"`{argument}` must have examples of one shape in column {column!r}, got "
-            f"{arrays[0].shape} in row 0 and {arrays[odd].shape} in row {odd}; {what} first"
+            f"`{table.argument}` must have examples of one shape {where}, got {arrays[0].shape} in "
+            f"row 0 and {arrays[odd].shape} in row {odd}; {remedy} first"
         )
     return np.stack(arrays)
 
 
-def is_image(cell: Any) -> bool:
+def _is_image(cell: Any) -> bool:
     """Return whether a cell is an image of Pillow."""
     return all(hasattr(cell, key) for key in ("mode", "size", "convert"))
 
 
-def is_array(cell: Any) -> bool:
+def _is_array(cell: Any) -> bool:
     """Return whether a cell holds an array instead of a single value."""
     is_filled = isinstance(cell, np.ndarray | Tensor) and cell.ndim > 0
-    return is_image(cell) or is_filled or isinstance(cell, list | tuple)
+    return _is_image(cell) or is_filled or isinstance(cell, list | tuple)
 
 
-def _pixels(argument: str, column: str, row: int, image: Any, modes: set[str]) -> np.ndarray:
+def _pixels(argument: str, where: str, row: int, image: Any, *, is_gray: bool) -> np.ndarray:
     """Return the pixels of an image, (channels, height, width) uint8."""
-    if not is_image(image) or image.mode not in _MODES:
-        got = f"mode {image.mode}" if is_image(image) else type(image).__name__
+    if not _is_image(image) or image.mode not in _MODES:
+        got = f"mode {image.mode}" if _is_image(image) else type(image).__name__
         raise TypeError(
-            f"`{argument}` must have images of 8 bits per channel in column {column!r}, got {got} "
-            f"in row {row}; convert them, as in image.convert('RGB')"
+            f"`{argument}` must have images of 8 bits per channel {where}, got {got} in row {row}; "
+            "convert them, as in image.convert('RGB')"
         )
-    if modes <= {"1", "L"}:
+    if is_gray:
         return np.asarray(image.convert("L"), np.uint8)[None]
     return np.asarray(image.convert("RGB"), np.uint8).transpose(2, 0, 1)
 
 
-def _array(argument: str, column: str, row: int, cell: Any) -> np.ndarray:
+def _array(argument: str, where: str, row: int, cell: Any) -> np.ndarray:
     """Return a cell as an array of numbers."""
     try:
         array = np.asarray(cell.detach().cpu() if isinstance(cell, Tensor) else cell)
@@ -423,12 +394,11 @@ def _array(argument: str, column: str, row: int, cell: Any) -> np.ndarray:
         array = np.array(None)
     if array.dtype.kind not in "biuf" or array.ndim == 0:
         raise TypeError(
-            f"`{argument}` must have arrays of numbers in column {column!r}, got "
-            f"{shown(cell, 40)} ({type(cell).__name__}) in row {row}; convert it"
+            f"`{argument}` must have arrays of numbers {where}, got {shown(cell, 40)} "
+            f"({type(cell).__name__}) in row {row}; convert it"
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError(
-            f"`{argument}` must have finite numbers in column {column!r}, row {row} has NaN or "
-            "infinity; drop this row, or replace them"
+            f"`{argument}` must have finite numbers {where}, row {row} has NaN or infinity; drop it"
         )
     return array

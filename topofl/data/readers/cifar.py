@@ -4,9 +4,11 @@ import hashlib
 import math
 import os
 import pickletools
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from pickle import UnpicklingError
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,18 +25,8 @@ __all__ = ["cifar10", "cifar100"]
 _PIXELS = 3 * 32 * 32
 
 
-class _Kind(NamedTuple):
-    """Files of a dataset by folder, test images last, with checksums (None: unknown)."""
-
-    name: str
-    folders: dict[str, dict[str, str | None]]
-    labels: dict[str, int]
-    """Number of classes by kind of label, in the order of the binary layout."""
-
-
-_CIFAR10 = _Kind(
-    "cifar10",
-    {
+_FILES: dict[str, dict[str, dict[str, str | None]]] = {
+    "cifar10": {
         "cifar-10-batches-py": {
             "data_batch_1": "c99cafc152244af753f735de768cd75f",
             "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -47,19 +39,18 @@ _CIFAR10 = _Kind(
             [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
         ),
     },
-    {"labels": 10},
-)
-_CIFAR100 = _Kind(
-    "cifar100",
-    {
+    "cifar100": {
         "cifar-100-python": {
             "train": "16019d7e3df5f24257cddd939b257f8d",
             "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
         },
         "cifar-100-binary": dict.fromkeys(["train.bin", "test.bin"]),
     },
-    {"coarse_labels": 20, "fine_labels": 100},
-)
+}
+"""Files of the datasets by folder, test images last, with checksums (None: unknown)."""
+
+_CLASSES = {"cifar10": {"labels": 10}, "cifar100": {"coarse_labels": 20, "fine_labels": 100}}
+"""Number of classes by kind of label, in the order of the binary layout."""
 
 
 @reader
@@ -132,7 +123,7 @@ def cifar10(
     ...     print(cifar10(folder, verify=False).inputs.shape)
     torch.Size([6, 3, 32, 32])
     """
-    return _dataset(_CIFAR10, root, "labels", val, seed, verify, downscale)
+    return _dataset("cifar10", root, "labels", val, seed, verify, downscale)
 
 
 @reader
@@ -190,11 +181,11 @@ def cifar100(
     (20, 1, 1)
     """
     key = f"{check_choice('labels', labels, ['fine', 'coarse'])}_labels"
-    return _dataset(_CIFAR100, root, key, val, seed, verify, downscale)
+    return _dataset("cifar100", root, key, val, seed, verify, downscale)
 
 
 def _dataset(
-    kind: _Kind,
+    dataset: str,
     root: object,
     key: str,
     val: int,
@@ -203,36 +194,41 @@ def _dataset(
     downscale: int,
 ) -> Dataset:
     """Return a dataset with the labels `key`, read from the first layout found in `root`."""
-    side = _side(downscale)
-    root = check_path("root", root)
-    layouts = " or ".join(
-        f"{', '.join(files)} (as in {name})" for name, files in kind.folders.items()
-    )
+    if 32 % check_int("downscale", downscale, minimum=1, maximum=32):
+        raise ValueError(
+            f"`downscale` must divide 32, got {downscale}; choose 1, 2, 4, 8, 16 or 32"
+        )
+    side, root, n_classes = 32 // downscale, check_path("root", root), _CLASSES[dataset]
+    files = _FILES[dataset]
+    layouts = " or ".join(f"{', '.join(own)} (as in {name})" for name, own in files.items())
     folder, md5 = first_complete(
         f"the files {layouts}",
-        [(root / inside, files) for name, files in kind.folders.items() for inside in (".", name)],
+        [(root / inside, own) for name, own in files.items() for inside in (".", name)],
     )
-    batches = [_read(folder / name, kind, md5[name] if verify else None) for name in md5]
+    batches = [_read(folder / name, n_classes, md5[name] if verify else None) for name in md5]
     labels = np.concatenate([classes[key] for _, classes in batches])
-    train_size = len(labels) - len(batches[-1][0])
-    is_original_size = _has_original_size(labels, train_size, kind.labels[key])
+    n_test = len(batches[-1][0])
+    train_size = len(labels) - n_test
+    is_original_size = all(
+        (np.bincount(part, minlength=n_classes[key]) == size // n_classes[key]).all()
+        for part, size in ((labels[:train_size], 50_000), (labels[train_size:], 10_000))
+    )
     is_verified = verify and None not in md5.values()
     if verify and not is_verified and not is_original_size:
         raise ValueError(
             f"`root` must hold 50,000 + 10,000 images, equally many per class, got {train_size} + "
-            f"{len(labels) - train_size} in {folder}; verify=False reads other files of this "
-            "layout, such as a subset"
+            f"{n_test} in {folder}; verify=False reads other files of this layout, such as a subset"
         )
     splits = validation(labels, train_size, val, seed)
     inputs = torch.cat([_images(pixels, side) for pixels, _ in batches])
     name = with_notes(
-        kind.name,
+        dataset,
         "coarse labels" if key.startswith("coarse") else "",
         "" if side == 32 else f"{side} x {side} pixels",
         "" if is_verified else "unverified",
-        "" if is_original_size else f"{train_size} + {len(labels) - train_size} images",
+        "" if is_original_size else f"{train_size} + {n_test} images",
     )
-    return Dataset(inputs, torch.from_numpy(labels), kind.labels[key], name, *splits)
+    return Dataset(inputs, torch.from_numpy(labels), n_classes[key], name, *splits)
 
 
 def _images(pixels: np.ndarray, side: int) -> torch.Tensor:
@@ -242,105 +238,72 @@ def _images(pixels: np.ndarray, side: int) -> torch.Tensor:
     return images if side == 32 else functional.avg_pool2d(images.div_(255), 32 // side)
 
 
-def _side(downscale: int) -> int:
-    """Return the height and width of downscaled images."""
-    downscale = check_int("downscale", downscale, minimum=1, maximum=32)
-    if 32 % downscale:
-        raise ValueError(
-            f"`downscale` must divide 32, got {downscale}; choose 1, 2, 4, 8, 16 or 32"
-        )
-    return 32 // downscale
-
-
-def _has_original_size(labels: np.ndarray, train_size: int, n_classes: int) -> bool:
-    """Return whether every class has as many images as in the original files."""
-    train, test = (
-        np.bincount(part, minlength=n_classes)
-        for part in (labels[:train_size], labels[train_size:])
-    )
-    return bool((train == 50_000 // n_classes).all() and (test == 10_000 // n_classes).all())
-
-
-def _read(path: Path, kind: _Kind, md5: str | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _read(
+    path: Path, n_classes: dict[str, int], md5: str | None
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the pixels, (N, 3072), and the labels, (N,) per kind, in a file of either layout."""
-    pixels, labels = (_read_binary if path.suffix == ".bin" else _read_pickled)(path, kind)
-    for key, n_classes in kind.labels.items():
-        bad = np.flatnonzero((labels[key] < 0) | (labels[key] >= n_classes))
-        if len(bad):
+    pixels, labels = (_read_binary if path.suffix == ".bin" else _read_pickled)(path, n_classes)
+    for key, size in n_classes.items():
+        bad = [k for k, label in enumerate(labels[key]) if not 0 <= label < size]
+        if bad:
             raise ValueError(
-                f"`root` must hold {key} in 0..{n_classes - 1}, got {labels[key][bad[0]]} for "
-                f"image {bad[0]} of {path}"
+                f"`root` must hold {key} in 0..{size - 1}, got {_short(int(labels[key][bad[0]]))} "
+                f"for image {bad[0]} of {path}"
             )
-    if md5 is None:
-        return pixels, labels
-    found = hashlib.md5(read_file(path, largest=LARGEST), usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise ValueError(
-            f"`root` must hold the original files, got {path} with the checksum (`md5`) {found} "
-            f"instead of {md5}; verify=False reads other files of this layout, such as a subset"
-        )
-    return pixels, labels
+    if md5 is not None:
+        found = hashlib.md5(read_file(path, largest=LARGEST), usedforsecurity=False).hexdigest()
+        if found != md5:
+            raise ValueError(
+                f"`root` must hold the original files, got {path} with the checksum (`md5`) "
+                f"{found} instead of {md5}; verify=False reads other files of this layout"
+            )
+    return pixels, {key: np.array(values, np.int64) for key, values in labels.items()}
 
 
-def _read_binary(path: Path, kind: _Kind) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _read_binary(path: Path, keys: Collection[str]) -> tuple[np.ndarray, dict[str, Any]]:
     content = read_file(path, largest=LARGEST)
-    width = len(kind.labels) + _PIXELS
+    width = len(keys) + _PIXELS
     if not content or len(content) % width:
         raise ValueError(
-            f"`root` must hold complete records of {width} bytes ({', '.join(kind.labels)}, "
-            f"pixels), at least one, got {len(content)} bytes in {path}, which is damaged or "
-            "incomplete; copy it again"
+            f"`root` must hold complete records of {width} bytes ({', '.join(keys)}, pixels), at "
+            f"least one, got {len(content)} bytes in {path}, which is damaged; copy it again"
         )
     table = np.frombuffer(content, np.uint8).reshape(-1, width)
-    labels = {key: table[:, i].astype(np.int64) for i, key in enumerate(kind.labels)}
-    return table[:, len(kind.labels) :], labels
+    return table[:, len(keys) :], dict(zip(keys, table.T, strict=False))
 
 
-def _read_pickled(path: Path, kind: _Kind) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    batch = load_pickle(path)
+def _read_pickled(path: Path, keys: Collection[str]) -> tuple[np.ndarray, dict[str, Any]]:
+    batch, wanted = load_pickle(path), ["data", *keys]
+    got = type(batch).__name__
     if isinstance(batch, dict):
         batch = {
             key.decode("latin1") if isinstance(key, bytes) else key: value
             for key, value in batch.items()
         }
-    wanted = ["data", *kind.labels]
+        got = f"the keys {', '.join(batch)[:200]}"
     if not isinstance(batch, dict) or not set(wanted) <= set(batch):
-        got = (
-            f"the keys {', '.join(map(str, batch))[:200]}"
-            if isinstance(batch, dict)
-            else type(batch).__name__
-        )
         raise ValueError(
             f"`root` must hold dictionaries with {', '.join(wanted)}, got {got} in {path}"
         )
     pixels = batch["data"]
-    if (
-        not isinstance(pixels, np.ndarray)
-        or pixels.ndim != 2
-        or pixels.shape[1] != _PIXELS
-        or not len(pixels)
-    ):
-        got = f"shape {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
+    shape = getattr(pixels, "shape", None)
+    if shape is None or len(shape) != 2 or shape[1] != _PIXELS or not shape[0]:
+        got = type(pixels).__name__ if shape is None else f"shape {shape}"
         raise ValueError(
             f"`root` must hold data of shape (N, {_PIXELS}) with N >= 1, got {got} in {path}"
         )
-    return pixels, {key: _labels(path, key, batch[key], len(pixels)) for key in kind.labels}
-
-
-def _labels(path: Path, key: str, value: Any, size: int) -> np.ndarray:
-    """Return a list of `size` labels as an array, or raise."""
-    if not isinstance(value, list) or not all(type(label) is int for label in value):
-        raise ValueError(
-            f"`root` must hold {key} as a list of integers, got something else in {path}"
-        )
-    if len(value) != size:
-        raise ValueError(
-            f"`root` must hold as many {key} as images, got {len(value)} for {size} images in "
-            f"{path}"
-        )
-    if min(value) < 0 or max(value) > 255:
-        raise ValueError(f"`root` must hold {key} in 0..255, got a label out of range in {path}")
-    return np.array(value, np.int64)
+    for key in keys:
+        value = batch[key]
+        if not isinstance(value, list) or not all(type(label) is int for label in value):
+            raise ValueError(
+                f"`root` must hold {key} as a list of integers, got something else in {path}"
+            )
+        if len(value) != len(pixels):
+            raise ValueError(
+                f"`root` must hold as many {key} as images, got {len(value)} for {len(pixels)} "
+                f"images in {path}"
+            )
+    return pixels, {key: batch[key] for key in keys}
 
 
 LARGEST = 2**28
@@ -362,10 +325,6 @@ _VALUES = (
     *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"),
 )
 _MARK = object()
-
-
-class _ForbiddenError(Exception):
-    """The pickle contains more than plain data."""
 
 
 @dataclass(frozen=True)
@@ -395,20 +354,12 @@ def load_pickle(path: Path) -> Any:
     content = read_file(path, largest=LARGEST)
     try:
         return _evaluate(content)
-    except _ForbiddenError as error:
+    except UnpicklingError as error:
         raise ValueError(
             f"`root` must hold pickles of plain data, got {path}, which contains {error}; nothing "
             "in it was run"
         ) from error
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        MemoryError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except Exception as error:  # damage can cause many
         raise ValueError(
             f"`root` must hold complete pickles, got {path}, which is damaged or incomplete "
             f"({error}); copy it again"
@@ -422,7 +373,7 @@ def _evaluate(content: bytes) -> Any:
     most = _FREE_OPCODES + len(content) // _BYTES_PER_OPCODE
     for count, (opcode, argument, _) in enumerate(pickletools.genops(content), start=1):
         if count > most:
-            raise _ForbiddenError(f"more than {most:,} objects in {len(content):,} bytes")
+            raise UnpicklingError(f"more than {most:,} objects in {len(content):,} bytes")
         _step(opcode.name, argument, stack, memo)
     if len(stack) != 1:
         raise ValueError(f"{len(stack)} objects are left instead of one")
@@ -468,7 +419,7 @@ def _step(opcode: str, argument: Any, stack: list[Any], memo: dict[int, Any]) ->
             apply = _called if opcode == "REDUCE" else _built
             stack.append(apply(*_pop(stack, 2)))
         case _:
-            raise _ForbiddenError(
+            raise UnpicklingError(
                 f"the opcode {opcode}" + (f" ({argument})"[:100] if argument is not None else "")
             )
 
@@ -499,7 +450,7 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
 def _named(name: str) -> _Name:
     """Return the stand-in of an allowed name, or raise."""
     if name not in _NAMES:
-        raise _ForbiddenError(name[:100])
+        raise UnpicklingError(name[:100])
     return _Name(name)
 
 
@@ -513,8 +464,8 @@ def _called(function: Any, arguments: Any) -> _Name:
         case _Name("numpy.dtype", called=False), ("u1" | b"u1", *_):
             return _Name("numpy.dtype", called=True)
         case _Name("numpy.dtype", called=False), (code, *_):
-            raise _ForbiddenError(f"an array of {_short(code)}, while only bytes (u1) are allowed")
-    raise _ForbiddenError(f"a call of {_short(function)} with {_short(arguments)}")
+            raise UnpicklingError(f"an array of {_short(code)}, while only bytes (u1) are allowed")
+    raise UnpicklingError(f"a call of {_short(function)} with {_short(arguments)}")
 
 
 def _built(target: Any, state: Any) -> Any:
@@ -527,7 +478,7 @@ def _built(target: Any, state: Any) -> Any:
             (1, tuple(shape), _Name("numpy.dtype", called=True), bool(fortran), bytes(content)),
         ):
             return _array(shape, fortran, content)
-    raise _ForbiddenError(f"a state of {_short(target)}")
+    raise UnpicklingError(f"a state of {_short(target)}")
 
 
 def _array(shape: tuple[Any, ...], fortran: bool, content: bytes) -> np.ndarray:

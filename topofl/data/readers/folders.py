@@ -30,20 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["cinic10", "image_folder", "tiny_imagenet"]
 
 
-_CINIC10 = [
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-]
-_CINIC10_MEAN = (0.47889522, 0.47227842, 0.43047404)
-_CINIC10_STD = (0.24205776, 0.23828046, 0.25874835)
+_CINIC10 = ["airplane", "automobile", "bird", "cat", "deer"]
+_CINIC10 += ["dog", "frog", "horse", "ship", "truck"]
 
 _Classes = list[list[Path]]
 """Paths of the images of each class, in the order of the classes."""
@@ -125,7 +113,6 @@ def image_folder(
     Dataset('pets', inputs=(3, 3, 4, 6), n_classes=2, train=2, val=0, test=1)
     """
     folder, _ = first_complete("train/<class>/", [(check_path("root", root), ["train"])])
-    merge_val = bool(check_switch("merge_val", merge_val, auto=False))
     names = _folders_in(folder / "train")
     if not names:
         raise ValueError(
@@ -134,19 +121,15 @@ def image_folder(
     held = [name for name in ("val", "valid") if (folder / name).is_dir()]
     if len(held) > 1:
         raise ValueError(f"`root` must hold one of val and valid, got both in {folder}; rename one")
-    splits = "train", *(held or ["val"]), "test"
-    parts = [_images_by_class(folder / split, names) for split in splits]
+    parts = [
+        _images_by_class(folder / split, names) for split in ("train", *(held or ["val"]), "test")
+    ]
+    splits = _split_indices(parts, merge_val)
     inputs, labels = _load_parts(folder, names, parts, size, cache)
     resized = "" if size is None else f"{inputs.shape[2]} x {inputs.shape[3]} pixels"
+    name = with_notes(folder.resolve().name or "images", resized)
     return Dataset(
-        inputs,
-        labels,
-        len(names),
-        with_notes(folder.resolve().name or "images", resized),
-        *_split_indices(parts, merge_val),
-        mean=mean,
-        std=std,
-        class_names=tuple(names),
+        inputs, labels, len(names), name, *splits, mean=mean, std=std, class_names=tuple(names)
     )
 
 
@@ -216,23 +199,15 @@ def cinic10(
     inside = *(f"train/{name}" for name in _CINIC10), "valid", "test"
     places = [(check_path("root", root) / name, inside) for name in ("", "CINIC-10")]
     folder, _ = first_complete("the folders of CINIC-10", places)
-    merge_val = bool(check_switch("merge_val", merge_val, auto=False))
     parts = [_images_by_class(folder / split, _CINIC10) for split in ("train", "valid", "test")]
-    if not any(parts[2]):
+    splits = _split_indices(parts, merge_val)
+    if not len(splits[2]):
         raise ValueError(f"`root` must hold test images, got none in {folder / 'test'}")
     inputs, labels = _load_parts(folder, _CINIC10, parts, size, cache)
-    name = _name_with_differences(
-        "cinic10", tuple(inputs.shape[2:]), (32, 32), parts, [[9000] * 10] * 3
-    )
+    name = _name_with_differences("cinic10", inputs, (32, 32), parts, [[9000] * 10] * 3)
+    mean, std = (0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835)
     return Dataset(
-        inputs,
-        labels,
-        10,
-        name,
-        *_split_indices(parts, merge_val),
-        mean=_CINIC10_MEAN,
-        std=_CINIC10_STD,
-        class_names=tuple(_CINIC10),
+        inputs, labels, 10, name, *splits, mean=mean, std=std, class_names=tuple(_CINIC10)
     )
 
 
@@ -313,9 +288,8 @@ def tiny_imagenet(
     parts = [_images_by_class(folder / "train", names, "images"), _annotated(folder / "val", names)]
     inputs, labels = _load_parts(folder, names, parts, size, cache)
     splits = validation(labels.numpy(), sum(map(len, parts[0])), val, seed)
-    name = _name_with_differences(
-        "tiny_imagenet", tuple(inputs.shape[2:]), (64, 64), parts, [[500] * 200, [50] * 200]
-    )
+    original = [[500] * 200, [50] * 200]
+    name = _name_with_differences("tiny_imagenet", inputs, (64, 64), parts, original)
     return Dataset(inputs, labels, len(names), name, *splits, mean=0.5, std=0.5)
 
 
@@ -330,8 +304,7 @@ def _wnids(folder: Path) -> list[str]:
     names = [name for name in names if os.path.isdir(folder / "train" / name)]
     if not names:
         raise ValueError(
-            "`root` must list classes in wnids.txt that have a folder in train, got none in "
-            f"{folder}"
+            f"`root` must list classes in wnids.txt that have a folder in train, got none: {folder}"
         )
     return names
 
@@ -380,12 +353,13 @@ def _text(path: Path) -> str:
 
 def _name_with_differences(
     name: str,
-    sides: tuple[int, ...],
+    inputs: Tensor,
     original_sides: tuple[int, int],
     parts: Sequence[_Classes],
     original_sizes: list[list[int]],
 ) -> str:
     """Return a name that lists differences from the original sides and numbers of images."""
+    sides = tuple(inputs.shape[2:])
     sizes = [[len(images) for images in part] for part in parts]
     total = " + ".join(str(sum(own)) for own in sizes)
     return with_notes(
@@ -398,16 +372,15 @@ def _name_with_differences(
 def _split_indices(parts: Sequence[_Classes], merge_val: bool) -> list[np.ndarray]:
     """Return the indices of images for training, validation and test, loaded in this order."""
     n_train, n_val, n_test = (sum(map(len, part)) for part in parts)
-    return np.split(
-        np.arange(n_train + n_val + n_test), [n_train + n_val * merge_val, n_train + n_val]
-    )
+    n_merged = n_val if check_switch("merge_val", merge_val, auto=False) else 0
+    return np.split(np.arange(n_train + n_val + n_test), [n_train + n_merged, n_train + n_val])
 
 
 def _height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:
     """Return (height, width) from an integer or a pair, or None for None."""
     if size is None:
         return None
-    sides = list(size) if isinstance(size, list | tuple) else [size, size]
+    sides = size if isinstance(size, list | tuple) else (size, size)
     if len(sides) != 2:
         raise ValueError(
             f"`size` must be an integer, or height and width, got {len(sides)} numbers"
@@ -460,43 +433,26 @@ def _load_parts(
     size: int | Sequence[int] | None,
     cache: str | os.PathLike[str] | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the pixels of images, (N, 3, height, width) uint8, and their labels.
+    """Return the pixels of images, (N, 3, height, width) uint8, and their labels, part by part.
 
-    Parameters
-    ----------
-    folder
-        Folder that contains all image files.
-    names
-        Folders of the classes in ``train``, of which each must have an image.
-    parts
-        Image files for training, then for other sets. They are returned in this order, each set
-        sorted by class.
-    size
-        Side, or height and width, to resize images to; None: all must have the same size.
-    cache
-        Folder of the cache, which is read if it matches the files; None: `folder`.
-
-    Raises
-    ------
-    OSError
-        If the cache cannot be written.
-    ValueError
-        If a class has no training images; if an image cannot be read, is neither PNG nor JPEG, has
-        more than 64 megapixels or another size than the first; if all images together do not fit
-        into memory; if the path of the cache is taken by another file.
+    Each class, a folder of `names`, must have an image in the first part, for training.
     """
     sides = _height_and_width(size)
     empty = [name for name, own in zip(names, parts[0], strict=True) if not own]
     if empty:
         raise ValueError(
             f"`root` must hold images of every class, got none ({', '.join(sorted(_SUFFIXES))}) of "
-            f"{empty[0]!r} in {folder / 'train'} ({len(empty)} such classes); remove its folder, "
-            "or fill it"
+            f"{empty[0]!r} in {folder / 'train'} ({len(empty)} such classes); fill or remove it"
         )
     paths = [path for part in parts for images in part for path in images]
     labels = [label for part in parts for label, images in enumerate(part) for _ in images]
     listing = _listing_digest(folder, paths, sides)
-    place = _cache_path(folder, sides, cache)
+    note = "" if sides is None else f"-{sides[0]}x{sides[1]}"
+    place = folder / f"topofl{note}.pixels"
+    if cache is not None:
+        whole = folder.resolve()
+        digest = hashlib.sha256(os.fsencode(whole)).hexdigest()[:8]
+        place = check_path("cache", cache) / f"{whole.name}-{digest}{note}.pixels"
     pixels = _read_cache(place, len(paths), listing)
     if pixels is None:
         with _replacing(place) as stream:  # fails before hours of decoding, not after
@@ -518,20 +474,6 @@ def _listing_digest(root: Path, paths: Sequence[Path], size: tuple[int, int] | N
         name = os.fsencode("/".join(path.parts[depth:]))
         digest.update(name + f"\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
     return digest.hexdigest()
-
-
-def _cache_path(
-    root: Path, size: tuple[int, int] | None, cache: str | os.PathLike[str] | None
-) -> Path:
-    """Return the path of the cache file, in `root` or in the folder `cache`."""
-    note = "" if size is None else f"-{size[0]}x{size[1]}"
-    if cache is None:
-        return root / f"topofl{note}.pixels"
-    root = root.resolve()
-    return (
-        check_path("cache", cache)
-        / f"{root.name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}{note}.pixels"
-    )
 
 
 def _read_cache(place: Path, count: int, listing: str) -> np.ndarray | None:
@@ -590,20 +532,22 @@ def _decode(paths: Sequence[Path], size: tuple[int, int] | None) -> np.ndarray:
     """Return the decoded images, (N, 3, height, width)."""
     from PIL.Image import Resampling
 
-    height, width = size or _sides_of(paths[0])
+    with _opened(paths[0]) as image:
+        height, width = size or (image.height, image.width)
     pixels = _allocate(len(paths), height, width, "root" if size is None else "size")
     for place, path in zip(pixels, paths, strict=True):
-        image = _rgb(path, None if size else (height, width))
-        if image is None:
-            other = " x ".join(map(str, _sides_of(path)))
-            raise ValueError(
-                f"`root` must hold images of one size unless `size` is given, got {other} pixels "
-                f"in {path} and {height} x {width} in {paths[0]}; pass size=({height}, {width}), "
-                "for example"
-            )
-        if image.size != (width, height):
-            image = image.resize((width, height), Resampling.BILINEAR)
-        place[:] = np.asarray(image).transpose(2, 0, 1)
+        with _opened(path) as image:
+            if size is None and (image.height, image.width) != (height, width):
+                raise ValueError(
+                    f"`root` must hold images of one size unless `size` is given, got "
+                    f"{image.height} x {image.width} pixels in {path} and {height} x {width} in "
+                    f"{paths[0]}; pass size=({height}, {width}), for example"
+                )
+            # converting a palette directly would warn about per-color transparency
+            picture = (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
+        if picture.size != (width, height):
+            picture = picture.resize((width, height), Resampling.BILINEAR)
+        place[:] = np.asarray(picture).transpose(2, 0, 1)
     return pixels
 
 
@@ -617,28 +561,8 @@ def _allocate(count: int, height: int, width: int, name: str) -> np.ndarray:
     except (MemoryError, ValueError) as error:
         raise ValueError(
             f"`{name}` must allow all images to fit into memory, got {count:,} images of "
-            f"{height} x {width} pixels, {needed / 2**30:.3g} GiB ({error}); pass a smaller "
-            "`size`, or fewer images"
+            f"{height} x {width} pixels, {needed / 2**30:.3g} GiB ({error}); pass a smaller `size`"
         ) from error
-
-
-def _sides_of(path: Path) -> tuple[int, int]:
-    """Return the height and width of an image from its header."""
-    with _opened(path) as image:
-        return image.height, image.width
-
-
-def _rgb(path: Path, sides: tuple[int, int] | None) -> "Image | None":
-    """Return an image as RGB, without transparency, or None if it does not have these `sides`.
-
-    `sides` are (height, width); nothing is decoded if they differ.
-    """
-    with _opened(path) as image:
-        if sides is not None and sides != (image.height, image.width):
-            return None
-        if image.mode == "P":  # converting directly would warn about per-color transparency
-            return image.convert("RGBA").convert("RGB")
-        return image.convert("RGB")
 
 
 @contextmanager
@@ -664,11 +588,9 @@ def _naming(path: Path) -> Iterator[None]:
     except Exception as error:  # every format raises its own errors
         if str(error).startswith("`root` must"):  # it names the file already
             raise
-        why = (
-            "neither PNG nor JPEG by its contents"
-            if isinstance(error, UnidentifiedImageError)
-            else error
-        )
+        why = error
+        if isinstance(error, UnidentifiedImageError):
+            why = "neither PNG nor JPEG by its contents"
         raise ValueError(
             f"`root` must hold complete PNG or JPEG images with 8 bits per channel, cannot "
             f"read {path} ({why}); copy it again, convert it, or remove it"

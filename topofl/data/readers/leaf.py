@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,12 +25,8 @@ _CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _REMEDY = "make the file again with LEAF's preprocess.sh"
 
 
-class _Part(NamedTuple):
-    """Examples of one writer, (k, 784) uint8 or float32 pixels, labels, and its number."""
-
-    pixels: np.ndarray
-    labels: np.ndarray
-    number: int = -1
+_Writer = tuple[np.ndarray, np.ndarray]
+"""Examples of a writer: (k, 784) uint8 or float32 pixels, and labels."""
 
 
 @reader
@@ -125,26 +121,25 @@ def femnist(
     new_labels[used_labels] = np.arange(len(used_labels))
     numbers: dict[str, int] = {}
     parts = list(_parts(train_files, new_labels, numbers))
+    sizes = [len(labels) for _, labels, _ in parts]
     if not parts:
         raise ValueError(
             f"`classes` must have training examples, got {shown(classes)}, of which {root} has none"
         )
-    sizes = [len(part.labels) for part in parts]
-    train_size = sum(sizes)
     parts += _parts(test_files, new_labels, numbers)
-    labels = np.concatenate([part.labels for part in parts])
-    is_test = np.arange(len(labels)) >= train_size
-    is_test[:train_size] = _held_out(sizes, share, stream(seed, "split"))
+    pixels, labels, owners = zip(*parts, strict=True)
+    labels = np.concatenate(labels)
+    is_test = np.arange(len(labels)) >= sum(sizes)
+    is_test[: sum(sizes)] = _held_out(sizes, share, stream(seed, "split"))
     name = "femnist" if len(used_labels) == len(_CHARACTERS) else f"femnist ({classes})"
     splits = np.flatnonzero(~is_test), np.zeros(0, np.int64), np.flatnonzero(is_test)
-    owners = np.concatenate([np.full(len(part.labels), part.number) for part in parts])
     return Dataset(
-        _inputs(parts),
+        _inputs(pixels),
         torch.from_numpy(labels),
         len(used_labels),
         name,
         *splits,
-        owners=owners,
+        owners=np.repeat(owners, list(map(len, pixels))),
         class_names=tuple(_CHARACTERS[label] for label in used_labels),
         owner_names=tuple(numbers),
     )
@@ -157,16 +152,10 @@ def _labels_of(classes: str) -> list[int]:
             f"`classes` must be text, such as 'a-j', got {shown(classes)} "
             f"({type(classes).__name__})"
         )
-    ends = [
-        (first, last or first) for first, last in re.findall(r"(.)(?:-(.))?", classes, re.DOTALL)
-    ]
-    labels = [
-        label
-        for pair in ends
-        if set(pair) <= set(_CHARACTERS)
-        for label in range(_CHARACTERS.index(pair[0]), _CHARACTERS.index(pair[1]) + 1)
-    ]
-    is_known = all(set(pair) <= set(_CHARACTERS) and pair[0] <= pair[1] for pair in ends)
+    ends = re.findall(r"(.)(?:-(.))?", classes, re.DOTALL)
+    places = [(_CHARACTERS.find(first), _CHARACTERS.find(last or first)) for first, last in ends]
+    labels = [label for first, last in places for label in range(first, last + 1)]
+    is_known = all(0 <= first <= last for first, last in places)
     if not labels or not is_known or len(set(labels)) < len(labels):
         raise ValueError(
             "`classes` must be characters and ranges of 0-9, A-Z and a-z, each once, such as "
@@ -177,47 +166,42 @@ def _labels_of(classes: str) -> list[int]:
 
 def _files(root: Path) -> tuple[list[Path], list[Path]]:
     """Return the files for training and for test, the latter empty if files are not split."""
-    for folder in (root, root / "data"):
-        if train := _json_in(folder / "train"):
-            return train, _json_in(folder / "test")
-    if (root / "mytrain.json").exists():
-        return [root / "mytrain.json"], [path for path in [root / "mytest.json"] if path.exists()]
-    for folder in (root, root / "all_data", root / "data" / "all_data"):
-        if files := _json_in(folder):
-            return files, []
+    pairs = [(f"{folder}train/*.json", f"{folder}test/*.json") for folder in ("", "data/")]
+    pairs.append(("mytrain.json", "mytest.json"))
+    pairs += [(f"{folder}*.json", "") for folder in ("", "all_data/", "data/all_data/")]
+    for train, test in pairs:
+        if files := _visible(root, train):
+            return files, _visible(root, test) if test else []
     raise FileNotFoundError(
-        "`root` must hold FEMNIST as train/*.json and test/*.json, mytrain.json and mytest.json, "
-        f"or *.json, got none in {root}; make them in LEAF's data/femnist with ./preprocess.sh -s "
-        "niid --sf 1.0 -k 0 -t sample"
+        f"`root` must hold train/*.json and test/*.json, mytrain.json and mytest.json, or *.json, "
+        f"got none in {root}; make them in LEAF's data/femnist with ./preprocess.sh -s niid"
     )
 
 
-def _json_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))
+def _visible(root: Path, pattern: str) -> list[Path]:
+    return sorted(path for path in root.glob(pattern) if not path.name.startswith("."))
 
 
 def _parts(
     files: Sequence[Path], new_labels: np.ndarray, numbers: dict[str, int]
-) -> Iterator[_Part]:
-    """Yield the examples of the used classes per writer; adds new writers to `numbers`."""
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Yield pixels, labels and number of the writers of used classes; adds them to `numbers`."""
     seen: dict[str, Path] = {}
     for path in files:
-        for name, writer in _writers(path):
+        for name, (pixels, labels) in _writers(path):
             if name in seen:
                 raise ValueError(
                     "`root` must hold each writer in one file for training and one for test, got "
-                    f"{name!r} in {seen[name]} and in {path}; put files of other splits elsewhere, "
-                    "and remove copies"
+                    f"{name!r} in {seen[name]} and in {path}; remove copies, and other splits"
                 )
             seen[name] = path
-            labels = new_labels[writer.labels]
-            is_used = labels >= 0
+            is_used = new_labels[labels] >= 0
             if is_used.any():
                 number = numbers.setdefault(name, len(numbers))
-                yield _Part(writer.pixels[is_used], labels[is_used], number)
+                yield pixels[is_used], new_labels[labels[is_used]], number
 
 
-def _writers(path: Path) -> list[tuple[str, _Part]]:
+def _writers(path: Path) -> list[tuple[str, _Writer]]:
     """Return the names and examples of the writers in a file."""
     content = _content(path)
     users, counts, found = (content[key] for key in ("users", "num_samples", "user_data"))
@@ -263,7 +247,7 @@ def _packed(found: dict[str, Any]) -> Any:
     if not isinstance(found.get("x"), list) or not isinstance(found.get("y"), list):
         return found
     try:
-        return _Part(_pixels(found["x"]), _labels(found["y"]))
+        return _pixels(found["x"]), _labels(found["y"])
     except ValueError as error:
         return error
 
@@ -273,16 +257,14 @@ def _pixels(images: list[Any]) -> np.ndarray:
     if not images:
         raise ValueError("no images")
     for image in images:
-        if not isinstance(image, list) or len(image) != _SIDE**2:
-            raise ValueError(
-                f"an image of {len(image)} numbers"
-                if isinstance(image, list)
-                else f"the image {image!r:.40}"
-            )
+        if not isinstance(image, list):
+            raise ValueError(f"the image {image!r:.40}")
+        if len(image) != _SIDE**2:
+            raise ValueError(f"an image of {len(image)} numbers")
     try:
         values = np.array(images)
-    except (ValueError, OverflowError) as error:
-        raise ValueError("an image with entries other than numbers") from error
+    except (ValueError, OverflowError):
+        values = np.array(None)
     if values.dtype.kind not in "iuf" or values.ndim != 2:
         raise ValueError("an image with entries other than numbers")
     outside = values[~((values >= 0) & (values <= 1))]
@@ -300,34 +282,32 @@ def _numbers(pixels: np.ndarray) -> np.ndarray:
 
 def _labels(classes: list[Any]) -> np.ndarray:
     """Return labels as an array; FedProx writes them as floats."""
+    known = range(len(_CHARACTERS))  # which contains 3.0, too
     for label in classes:
-        if (
-            type(label) not in (int, float)
-            or not 0 <= label < len(_CHARACTERS)
-            or label != int(label)
-        ):
+        if type(label) not in (int, float) or label not in known:
             raise ValueError(f"the label {label!r:.40}")
     return np.array(classes, np.int64)
 
 
-def _checked(path: Path, name: str, count: Any, writer: Any) -> _Part:
+def _checked(path: Path, name: str, count: Any, writer: Any) -> _Writer:
     """Return the examples of a writer, or raise unless there are `count` valid ones."""
     if isinstance(writer, ValueError):
         raise ValueError(
             f"`root` must hold images of {_SIDE**2} numbers in [0, 1] (divide pixels by 255) and "
             f"labels in 0..61, got {writer} for {name!r} in {path}; {_REMEDY}"
         ) from writer
-    if not isinstance(writer, _Part):
+    if not isinstance(writer, tuple):
         raise ValueError(
             "`root` must hold examples of every user, as lists x and y in user_data, got none of "
             f"{name!r} in {path}; "
             "remove the name from users and the number from num_samples, or " + _REMEDY
         )
-    if not len(writer.pixels) == len(writer.labels) == count:
+    pixels, labels = writer
+    if not len(pixels) == len(labels) == count:
         raise ValueError(
             "`root` must hold as many images and labels as num_samples says, got "
-            f"{len(writer.pixels)} images and {len(writer.labels)} labels of {name!r}, and "
-            f"num_samples {count!r:.40} in {path}; {_REMEDY}"
+            f"{len(pixels)} images and {len(labels)} labels of {name!r}, and num_samples "
+            f"{count!r:.40} in {path}; {_REMEDY}"
         )
     return writer
 
@@ -342,9 +322,8 @@ def _held_out(sizes: Sequence[int], share: float, rng: np.random.Generator) -> n
     )
 
 
-def _inputs(parts: Sequence[_Part]) -> torch.Tensor:
+def _inputs(pixels: Sequence[np.ndarray]) -> torch.Tensor:
     """Return (N, 1, 28, 28) images, uint8 if all parts are, else float32."""
-    pixels = [part.pixels for part in parts]
     if any(own.dtype != np.uint8 for own in pixels):
         pixels = [_numbers(own) for own in pixels]
     return torch.from_numpy(np.concatenate(pixels)).view(-1, 1, _SIDE, _SIDE)

@@ -5,9 +5,9 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 import torch
@@ -107,8 +107,8 @@ def mnist(
     ...     mnist(folder, val=0, verify=False)
     Dataset('mnist (unverified)', inputs=(20, 1, 28, 28), n_classes=10, train=10, val=0, test=10)
     """
-    found = _read_files(root, "mnist", tuple(_MNIST_MD5), 10, md5=_MNIST_MD5 if verify else {})
-    return _dataset(found, 10, "mnist", verify, val, seed, mean=0.1307, std=0.3081)
+    _, *found = _read_files(root, "mnist", _MNIST_MD5, 10, md5=_MNIST_MD5 if verify else {})
+    return _dataset(*found, 10, "mnist", verify, val, seed, 0.1307, 0.3081)
 
 
 @reader
@@ -174,19 +174,19 @@ def fashion_mnist(
     ('fashion_mnist (unverified)', 10, 10)
     """
     check_switch("verify", verify, auto=False)
-    found = _read_files(root, "fashion_mnist", tuple(_MNIST_MD5), 10)
+    sizes = ((60_000, 10_000),) if verify else None
+    folder, *found = _read_files(root, "fashion_mnist", _MNIST_MD5, 10, sizes=sizes)
     if verify:
-        _check_sizes(found, ((60_000, 10_000),))
-        train, test = np.split(found.labels, [found.train_size])
+        train, test = np.split(found[1], [60_000])
         for part, size in ((train, 6_000), (test, 1_000)):
             counts = np.bincount(part, minlength=10)
             if (counts != size).any():
                 raise ValueError(
                     f"`root` must hold {size} images of each class of Fashion-MNIST, got "
-                    f"{counts.tolist()} in {found.folder}; read the files of MNIST, which have the "
-                    "same names, with data.mnist, and others with verify=False"
+                    f"{counts.tolist()} in {folder}; read the files of MNIST, which have the same "
+                    "names, with data.mnist, and others with verify=False"
                 )
-    return _dataset(found, 10, "fashion_mnist", verify, val, seed, mean=0.2860, std=0.3530)
+    return _dataset(*found, 10, "fashion_mnist", verify, val, seed, 0.2860, 0.3530)
 
 
 @reader
@@ -259,39 +259,35 @@ def emnist(
     """
     classes, first_label, sizes = _EMNIST[check_choice("split", split, _EMNIST)]
     check_switch("verify", verify, auto=False)
-    names = tuple(
+    names = [
         f"emnist-{split}-{part}-{what}"
         for part in ("train", "test")
         for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
+    ]
+    _, images, labels, train_size = _read_files(
+        root, "emnist", names, classes, first_label=first_label, sizes=sizes if verify else None
     )
-    found = _read_files(root, "emnist", names, classes, first_label=first_label)
-    if verify:
-        _check_sizes(found, sizes)
-    upright = np.ascontiguousarray(found.images.transpose(0, 2, 1))
-    mean, std = _mean_and_std(upright[: found.train_size])
-    found = found._replace(images=upright)
-    return _dataset(found, classes, f"emnist {split}", verify, val, seed, mean=mean, std=std)
-
-
-class _Found(NamedTuple):
-    """Images and labels, training examples first, and the folder that they are from."""
-
-    folder: Path
-    images: np.ndarray
-    labels: np.ndarray
-    train_size: int
+    upright = np.ascontiguousarray(images.transpose(0, 2, 1))
+    scale = _mean_and_std(upright[:train_size])
+    name = f"emnist {split}"
+    return _dataset(upright, labels, train_size, classes, name, verify, val, seed, *scale)
 
 
 def _read_files(
     root: object,
     dataset: str,
-    names: Sequence[str],
+    names: Collection[str],
     n_classes: int,
     *,
     first_label: int = 0,
     md5: Mapping[str, str] | None = None,
-) -> _Found:
-    """Return the images and labels in four files: training images, their labels, and for test."""
+    sizes: Sequence[tuple[int, int]] | None = None,
+) -> tuple[Path, np.ndarray, np.ndarray, int]:
+    """Return a folder, the images and labels in four files, training first, and their number.
+
+    The files are training images, their labels, and those for test. Numbers of images must be one
+    of the `sizes`, if these are given.
+    """
     place = check_path("root", root)
     folder, _ = first_complete(
         f"the four files {', '.join(names)} (each raw or with .gz)",
@@ -299,38 +295,42 @@ def _read_files(
         lambda folder, name: _find_file(folder, name).is_file(),
     )
     arrays = [read_idx(_find_file(folder, name), md5=(md5 or {}).get(name)) for name in names]
+    last_label = first_label + n_classes - 1
     for images, labels in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
             raise ValueError(
                 "`root` must hold images (N, height, width) of bytes and N labels, got shapes "
                 f"{images.shape} and {labels.shape} in {folder}"
             )
-        last_label = first_label + n_classes - 1
         bad = np.flatnonzero((labels < first_label) | (labels > last_label))
         if len(bad):
             raise ValueError(
                 f"`root` must hold labels in {first_label}..{last_label}, got {labels[bad[0]]} for "
                 f"image {bad[0]} in {folder}"
             )
-    if arrays[0].shape[1:] != arrays[2].shape[1:]:
-        raise ValueError(
-            f"`root` must hold training and test images of one size, got {arrays[0].shape[1:]} and "
-            f"{arrays[2].shape[1:]} in {folder}"
-        )
+    _check_sizes(folder, arrays[0].shape, arrays[2].shape, sizes)
     labels = np.concatenate([arrays[1], arrays[3]]).astype(np.int64) - first_label
-    return _Found(folder, np.concatenate([arrays[0], arrays[2]]), labels, len(arrays[0]))
+    return folder, np.concatenate([arrays[0], arrays[2]]), labels, len(arrays[0])
 
 
-def _check_sizes(found: _Found, sizes: Sequence[tuple[int, int]]) -> None:
-    """Raise ``ValueError`` unless numbers of images match `sizes`, and images are 28 x 28."""
-    got = (found.train_size, len(found.labels) - found.train_size)
-    if got not in sizes or found.images.shape[1:] != (28, 28):
-        wanted = " or ".join(f"{train:,} and {test:,}" for train, test in sizes)
-        height, width = found.images.shape[1:]
+def _check_sizes(
+    folder: Path,
+    train: tuple[int, ...],
+    test: tuple[int, ...],
+    sizes: Sequence[tuple[int, int]] | None,
+) -> None:
+    """Raise ``ValueError`` unless images have one size, and are as many as `sizes` says."""
+    if train[1:] != test[1:]:
+        raise ValueError(
+            f"`root` must hold training and test images of one size, got {train[1:]} and "
+            f"{test[1:]} in {folder}"
+        )
+    if sizes and ((train[0], test[0]) not in sizes or train[1:] != (28, 28)):
+        wanted = " or ".join(f"{many:,} and {few:,}" for many, few in sizes)
         raise ValueError(
             f"`root` must hold {wanted} images of 28 x 28 pixels for training and test, got "
-            f"{got[0]:,} and {got[1]:,} of {height} x {width} in {found.folder}; read other files "
-            "with verify=False"
+            f"{train[0]:,} and {test[0]:,} of {train[1]} x {train[2]} in {folder}; read other "
+            "files with verify=False"
         )
 
 
@@ -346,23 +346,24 @@ def _mean_and_std(images: np.ndarray) -> tuple[float, float]:
 
 
 def _dataset(
-    found: _Found,
+    images: np.ndarray,
+    labels: np.ndarray,
+    train_size: int,
     n_classes: int,
     name: str,
     verified: bool,
     val: int,
     seed: int | np.random.Generator,
-    *,
     mean: float,
     std: float,
 ) -> Dataset:
     """Return a dataset with `val` training images held out for validation."""
     return Dataset(
-        torch.from_numpy(found.images)[:, None],
-        torch.from_numpy(found.labels),
+        torch.from_numpy(images)[:, None],
+        torch.from_numpy(labels),
         n_classes,
         with_notes(name, "" if verified else "unverified"),
-        *validation(found.labels, found.train_size, val, seed),
+        *validation(labels, train_size, val, seed),
         mean=mean,
         std=std,
     )
@@ -444,16 +445,9 @@ def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndar
 def _read_array(path: Path, content: BinaryIO, md5: str | None) -> np.ndarray:
     """Return the array in an open file, reading at most one byte past the size in its header."""
     start = content.read(4)
-    if (
-        len(start) < 4
-        or start[:2] != b"\0\0"
-        or start[2] not in _IDX_TYPES
-        or not 1 <= start[3] <= 32
-    ):
-        raise ValueError(
-            f"`path` must be an IDX file, got {path}, which starts with the bytes "
-            f"{start.hex(' ')!r}"
-        )
+    if len(start) < 4 or any(start[:2]) or start[2] not in _IDX_TYPES or not 1 <= start[3] <= 32:
+        got = f"{path}, which starts with the bytes {start.hex(' ')!r}"
+        raise ValueError(f"`path` must be an IDX file, got {got}")
     dtype = np.dtype(_IDX_TYPES[start[2]])
     sizes = content.read(4 * start[3])
     header = start + sizes

@@ -15,7 +15,7 @@ from topofl._support.public import public
 from topofl._support.text import is_number
 from topofl.data._labels import is_missing
 from topofl.data.dataset import Dataset, reader
-from topofl.data.readers._table import Roles, Table, check_columns, dataset_of
+from topofl.data.readers._table import Table, check_columns, dataset_of
 
 __all__ = ["from_csv", "from_dataframe", "from_huggingface"]
 
@@ -103,9 +103,9 @@ def from_dataframe(
     >>> data.natural(ages, min_size=1, seed=0).sizes.tolist(), ages.owner_names
     ([2, 2], ('north', 'south'))
     """
-    roles, held_out = Roles(label, target, features, owner, split), {"test": test, "val": val}
+    roles = {"label": label, "target": target, "features": features, "owner": owner, "split": split}
     known = {"class_names": class_names, "name": name, "seed": seed}
-    return dataset_of(_given("frame", frame), roles, held_out, _given, **known)
+    return dataset_of(_given("frame", frame), roles, {"test": test, "val": val}, _given, **known)
 
 
 @reader
@@ -173,11 +173,11 @@ def from_csv(
     def of_file(key: str, value: Any) -> Table:
         return _of_frame(key, _read(key, value, delimiter, codec))
 
-    roles, held_out = Roles(label, target, features, owner, split), {"test": test, "val": val}
     table = of_file("path", path)
     name = Path(path).name.split(".")[0] if name is None else name
+    roles = {"label": label, "target": target, "features": features, "owner": owner, "split": split}
     known = {"class_names": class_names, "name": name, "seed": seed}
-    return dataset_of(table, roles, held_out, of_file, **known)
+    return dataset_of(table, roles, {"test": test, "val": val}, of_file, **known)
 
 
 def _given(argument: str, frame: Any) -> Table:
@@ -250,8 +250,7 @@ def _read(key: str, value: Any, delimiter: str, codec: str) -> Any:
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         raise ValueError(
             f"`{key}` must have as many fields in every line as there are column names in the "
-            f"first, got another file at {path} ({' '.join(str(error).split())}); mend that line, "
-            "or pass its delimiter"
+            f"first, got {path} ({' '.join(str(error).split())}); mend that line, or pass delimiter"
         ) from error
 
 
@@ -275,9 +274,6 @@ def _check_names(key: str, path: Path, names: list[str], delimiter: str) -> None
             f"in {path}; pass delimiter={others[0]!r}"
         )
 
-
-_SETS = {"test": ("test",), "val": ("validation", "valid", "val", "dev")}
-"""Names of the splits that are held out, by set of examples."""
 
 _HUB_REMEDY = "turn it into numbers first by dataset.map, such as token ids by a tokenizer"
 
@@ -369,8 +365,12 @@ def from_huggingface(
     if isinstance(dataset, str | os.PathLike):
         path = check_path("dataset", dataset)
         dataset, name = _from_disk(path), path.resolve().name if name is None else name
-    splits: dict[str, Any] = _splits(dataset, train)
-    chosen = {key: _chosen(key, value, splits) for key, value in (("test", test), ("val", val))}
+    splits = _splits(dataset, train)
+    held_out = {"test": test, "val": val}
+    if len(splits) > 1:
+        for key, known in (("test", ["test"]), ("val", ["validation", "valid", "val", "dev"])):
+            there = next((split for split in known if split in splits), None)
+            held_out[key] = there if held_out[key] is None else held_out[key]
     source = _split_of("train", train, splits)
     classes = "label" if label is None and target is None else label
     table = _table("dataset", source, classes)
@@ -380,10 +380,11 @@ def from_huggingface(
         table.check_has("label", label)
         if class_names is None:
             class_names = getattr(source.features[label], "names", None)
+    roles = {"label": label, "target": target, "features": features, "owner": owner, "split": split}
     return dataset_of(
         table,
-        Roles(label, target, features, owner, split),
-        chosen,
+        roles,
+        held_out,
         lambda key, value: _table(key, _split_of(key, value, splits), classes),
         class_names=class_names,
         name="huggingface" if name is None else name,
@@ -426,13 +427,6 @@ def _splits(dataset: Any, train: str) -> dict[str, Any]:
     return dict(dataset) if isinstance(dataset, Mapping) and not is_dataset else {train: dataset}
 
 
-def _chosen(key: str, value: Any, splits: Mapping[str, Any]) -> Any:
-    """Return a fraction, or the name of a split: the one that is there if none is given."""
-    if value is not None:
-        return value
-    return next((name for name in _SETS[key] if name in splits), None) if len(splits) > 1 else None
-
-
 def _split_of(key: str, name: Any, splits: Mapping[str, Any]) -> Any:
     if not isinstance(name, str) or name not in splits:
         raise ValueError(
@@ -451,12 +445,9 @@ def _table(argument: str, dataset: Any, label: str | None) -> Table:
     wanted = ("column_names", "features", "with_format", "num_rows")
     lacking = [key for key in wanted if getattr(dataset, key, None) is None]
     if lacking:
-        streamed = lacking == ["num_rows"] or "Iterable" in type(dataset).__name__
-        remedy = (
-            "load it without streaming=True"
-            if streamed
-            else "use data.from_arrays or data.from_torch for other data"
-        )
+        remedy = "use data.from_arrays or data.from_torch for other data"
+        if lacking == ["num_rows"] or "Iterable" in type(dataset).__name__:
+            remedy = "load it without streaming=True"
         raise TypeError(
             f"`{argument}` must be a Dataset or DatasetDict of the package datasets, got "
             f"{type(dataset).__name__}; {remedy}"
@@ -474,27 +465,17 @@ def _table(argument: str, dataset: Any, label: str | None) -> Table:
             )
         if not isinstance(first, list):
             cells = list(cells)
-            if column == label:
-                _check_labeled(argument, column, cells)
+            if column == label and any(cell == -1 for cell in cells if isinstance(cell, int)):
+                raise ValueError(
+                    f"`{argument}` must have labels, got -1 in column {label!r}, which means that "
+                    "they are hidden; use another split, or a fraction such as test=0.2"
+                )
             return cells
+        feature = dataset.features[column]
+        while getattr(feature, "feature", None) is not None:
+            feature = feature.feature
         # The format "numpy" turns all integers into int64, pixels too.
-        is_bytes = _dtype(dataset.features[column]) == "uint8"
-        return [np.asarray(cell, np.uint8 if is_bytes else None) for cell in numeric[column]]
+        dtype = np.uint8 if getattr(feature, "dtype", None) == "uint8" else None
+        return [np.asarray(cell, dtype) for cell in numeric[column]]
 
     return Table(argument, tuple(dataset.column_names), dataset.num_rows, read, _HUB_REMEDY)
-
-
-def _dtype(feature: Any) -> Any:
-    """Return the declared type of the entries of arrays, such as "uint8"."""
-    while getattr(feature, "feature", None) is not None:
-        feature = feature.feature
-    return getattr(feature, "dtype", None)
-
-
-def _check_labeled(argument: str, label: str, cells: Sequence[Any]) -> None:
-    """Raise ``ValueError`` if labels are -1, which stands for hidden labels on the Hub."""
-    if any(cell == -1 for cell in cells if isinstance(cell, int)):
-        raise ValueError(
-            f"`{argument}` must have labels, got -1 in column {label!r}, which means that "
-            "they are hidden; use another split, or a fraction such as test=0.2"
-        )
