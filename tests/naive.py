@@ -65,12 +65,15 @@ def descend(module, velocity, g, lr, momentum):
         p.data.sub_(lr * v)
 
 
-def average(modules, weights):
-    """Gossip: theta_i <- sum_j W[i, j] theta_j, all at once."""
-    old = [[p.detach().clone() for p in module.parameters()] for module in modules]
+def average(modules, weights, travels=lambda name: True):
+    """Gossip: theta_i <- sum_j W[i, j] theta_j, all at once, of the parameters that travel."""
+    old = [
+        {name: p.detach().clone() for name, p in module.named_parameters()} for module in modules
+    ]
     for i, module in enumerate(modules):
-        for k, p in enumerate(module.parameters()):
-            p.data.copy_(sum(weights[i, j] * old[j][k] for j in range(len(modules))))
+        for name, p in module.named_parameters():
+            if travels(name):
+                p.data.copy_(sum(weights[i, j] * old[j][name] for j in range(len(modules))))
 
 
 class Nodes:
@@ -80,15 +83,10 @@ class Nodes:
         self.see = see or (lambda inputs, node, step, phase: inputs)
         self.modules, self.inputs, self.labels = modules, inputs, labels
         self.members, self.batch_size, self.seed = members, batch_size, seed
-        self.velocities = [[torch.zeros_like(p) for p in module.parameters()] for module in modules]
+        self.velocities = [still(module) for module in modules]
 
     def gradient(self, i, step):
-        batch = torch.as_tensor(
-            minibatch(self.members[i], i, step, self.batch_size, "local", self.seed)
-        )
-        return gradient(
-            self.modules[i], self.see(self.inputs[batch], i, step, "local"), self.labels[batch]
-        )
+        return gradient(self.modules[i], *batch_of(self, i, step, "local"))
 
     def flat(self):
         return torch.stack(
@@ -159,13 +157,10 @@ def passes(
     velocity = [torch.zeros_like(p) for _, p in named]
     steps = epochs * int(np.ceil(len(nodes.members[i]) / nodes.batch_size))
     for step in range(t * steps, (t + 1) * steps):
-        batch = torch.as_tensor(
-            minibatch(nodes.members[i], i, step, nodes.batch_size, phase, nodes.seed)
-        )
         module.zero_grad()
-        seen = nodes.see(nodes.inputs[batch], i, step, phase)
-        loss = functional.cross_entropy(module(seen), nodes.labels[batch])
-        (loss if penalty is None else loss + penalty(seen, nodes.labels[batch])).backward()
+        seen, labels = batch_of(nodes, i, step, phase)
+        loss = functional.cross_entropy(module(seen), labels)
+        (loss if penalty is None else loss + penalty(seen, labels)).backward()
         gradients = [p.grad.clone() for _, p in named]
         norm = float(sum(g.square().sum() for g in gradients)) ** 0.5
         turns = [0.0] * len(named) if toward is None else turning([p for _, p in named], toward)
@@ -188,17 +183,6 @@ def fine_tuned(nodes, t, **local):
     for i, module in enumerate(copies):
         passes(nodes, i, t, "fine_tune", module=module, **local)
     return copies
-
-
-def average_some(modules, weights, travels):
-    """Average the parameters that `travels` selects; the others stay unchanged."""
-    old = [
-        {name: p.detach().clone() for name, p in module.named_parameters()} for module in modules
-    ]
-    for i, module in enumerate(modules):
-        for name, p in module.named_parameters():
-            if travels(name):
-                p.data.copy_(sum(weights[i, j] * old[j][name] for j in range(len(modules))))
 
 
 def push(modules, masses, shares, travels):
@@ -238,22 +222,13 @@ def dfedpgp(
     is_body = lambda name: not is_head(name)  # noqa: E731
     for t in range(rounds):
         for i in range(len(nodes.modules)):
-            passes(nodes, i, t, "head", head_epochs, head_lr * lr_decay**t, trains=is_head, **local)
-            passes(
-                nodes,
-                i,
-                t,
-                "body",
-                epochs,
-                lr * lr_decay**t,
-                trains=is_body,
-                mass=masses[i],
-                **local,
-            )
+            mass, fall = masses[i], lr_decay**t
+            passes(nodes, i, t, "head", head_epochs, head_lr * fall, trains=is_head, **local)
+            passes(nodes, i, t, "body", epochs, lr * fall, trains=is_body, mass=mass, **local)
         if mode == "push":
             push(nodes.modules, masses, matrices[t], is_body)
         else:
-            average_some(nodes.modules, matrices[t], is_body)
+            average(nodes.modules, matrices[t], is_body)
     return masses
 
 
@@ -310,9 +285,8 @@ def fedavg(
         for i in active:
             if head is not None:
                 is_head, head_lr, head_epochs = head
-                passes(
-                    nodes, i, t, "head", head_epochs, head_lr * lr_decay**t, trains=is_head, **local
-                )
+                rate = head_lr * lr_decay**t
+                passes(nodes, i, t, "head", head_epochs, rate, trains=is_head, **local)
             phase = "local" if trains is None else "body"
             passes(nodes, i, t, phase, epochs=epochs, lr=lr * lr_decay**t, trains=trains, **local)
         serve(nodes, nodes.modules, active, travels)
@@ -324,7 +298,7 @@ def serve(nodes, modules, active, travels):
     weights = np.zeros((len(modules), len(modules)))
     for j in active:
         weights[:, j] = len(nodes.members[j]) / total
-    average_some(modules, weights, travels)
+    average(modules, weights, travels)
 
 
 def ditto(
@@ -343,17 +317,8 @@ def ditto(
     common = [copy.deepcopy(module) for module in nodes.modules]
     for t in range(rounds):
         for i in members(t):
-            passes(
-                nodes,
-                i,
-                t,
-                "personal",
-                personal_epochs,
-                personal_lr * lr_decay**t,
-                anchor=common[i],
-                strength=strength,
-                **local,
-            )
+            how = {"anchor": common[i], "strength": strength} | local
+            passes(nodes, i, t, "personal", personal_epochs, personal_lr * lr_decay**t, **how)
         for i in members(t):
             passes(nodes, i, t, "common", epochs, lr * lr_decay**t, module=common[i], **local)
         serve(nodes, common, members(t), lambda name: True)
@@ -445,18 +410,13 @@ def dispfl(
             passes(nodes, i, t, "local", epochs=epochs, lr=lr * lr_decay**t, mask=masks[i], **local)
             names = [name for name, _ in module.named_parameters()]
             if regrow == "gradient":
-                batch = torch.as_tensor(
-                    minibatch(nodes.members[i], i, t, nodes.batch_size, "exchange", nodes.seed)
-                )
-                found = gradient(module, nodes.inputs[batch], nodes.labels[batch])
+                found = gradient(module, *batch_of(nodes, i, t, "exchange"))
                 scores = {name: g.abs() for name, g in zip(names, found, strict=True)}
             else:
-                sizes = {name: p.numel() for name, p in module.named_parameters()}
+                draws = {name: stream(nodes.seed, f"regrow/{i}/{name}", t) for name in names}
                 scores = {
-                    name: torch.from_numpy(
-                        stream(nodes.seed, f"regrow/{i}/{name}", t).random(sizes[name])
-                    )
-                    for name in names
+                    name: torch.from_numpy(draws[name].random(p.numel()))
+                    for name, p in module.named_parameters()
                 }
             prune_and_regrow(module, masks[i], rho, scores)
         average_masked(nodes.modules, masks, received[t])
@@ -521,11 +481,8 @@ def dpfl(
                 images, labels = nodes.inputs[list(val[k])], nodes.labels[list(val[k])]
 
                 def reward(group, images=images, labels=labels):
-                    return -float(
-                        functional.cross_entropy(
-                            mean_of(nodes.modules, sorted(group), sizes)(images).detach(), labels
-                        )
-                    )
+                    outputs = mean_of(nodes.modules, sorted(group), sizes)(images).detach()
+                    return -float(functional.cross_entropy(outputs, labels))
 
                 chosen[k] = greedy(reward, k, *draws(t, k, candidates[k]), budget)
             candidates = [list(own) for own in chosen] if t == 0 else candidates
@@ -563,18 +520,8 @@ def fedprox(nodes, members, rounds, *, lr, strength, epochs=5, lr_decay=1.0, **l
     strengths = strength if isinstance(strength, list) else [strength] * len(nodes.modules)
     for t in range(rounds):
         for i in members(t):
-            received = copy.deepcopy(nodes.modules[i])
-            passes(
-                nodes,
-                i,
-                t,
-                "local",
-                epochs,
-                lr * lr_decay**t,
-                anchor=received,
-                strength=strengths[i],
-                **local,
-            )
+            how = {"anchor": copy.deepcopy(nodes.modules[i]), "strength": strengths[i]} | local
+            passes(nodes, i, t, "local", epochs, lr * lr_decay**t, **how)
         serve(nodes, nodes.modules, members(t), lambda name: True)
 
 
@@ -788,19 +735,15 @@ def pfeddst(
                 weights[i, j] = 1 / (len(chosen[i]) + 1)
             for j in chosen[i]:
                 last[i, j] = t
-        average_some(nodes.modules, weights, is_body)
+        average(nodes.modules, weights, is_body)
         tries = {"selected": chosen, "all": can_receive, "none": [[] for _ in range(n)]}[
             loss_refresh
         ]
         for i in range(n):
             for j in tries[i]:
-                images, labels = (
-                    nodes.inputs[list(nodes.members[j])],
-                    nodes.labels[list(nodes.members[j])],
-                )
-                losses[i, j] = float(
-                    functional.cross_entropy(nodes.modules[i](images).detach(), labels)
-                )
+                own = list(nodes.members[j])
+                outputs = nodes.modules[i](nodes.inputs[own]).detach()
+                losses[i, j] = float(functional.cross_entropy(outputs, nodes.labels[own]))
         for i in range(n):
             passes(nodes, i, t, "body", epochs, lr * lr_decay**t, trains=is_body, **local)
             passes(nodes, i, t, "head", head_epochs, head_lr * lr_decay**t, trains=is_head, **local)
@@ -892,13 +835,7 @@ def dsgt(nodes, weights, rounds, *, lr):
             for p, y in zip(module.parameters(), tracked[i], strict=True):
                 p.data.sub_(lr(t, 0) * y)
         average(nodes.modules, weights)
-        tracked = [
-            [
-                sum(w * y[k] for w, y in zip(row, tracked, strict=True))
-                for k in range(len(tracked[0]))
-            ]
-            for row in weights.tolist()
-        ]
+        tracked = mixed(weights, tracked)
 
 
 def scaffold(nodes, members, rounds, *, lr, epochs):
@@ -929,10 +866,9 @@ def scaffold(nodes, members, rounds, *, lr, epochs):
 
 def serve_equally(nodes, active):
     """Set all models to the unweighted mean over participants."""
-    old = [[p.detach().clone() for p in nodes.modules[i].parameters()] for i in active]
-    for module in nodes.modules:
-        for k, p in enumerate(module.parameters()):
-            p.data.copy_(sum(model[k] for model in old) / len(old))
+    weights = np.zeros((len(nodes.modules), len(nodes.modules)))
+    weights[:, active] = 1 / len(active)
+    average(nodes.modules, weights)
 
 
 def robust(nodes, weights, rounds, *, lr, rule, momentum=0.0, local_steps=1, alpha=None):
@@ -940,7 +876,7 @@ def robust(nodes, weights, rounds, *, lr, rule, momentum=0.0, local_steps=1, alp
 
     With `alpha`, running averages of gradients replace heavy-ball momentum.
     """
-    averages = [[torch.zeros_like(p) for p in module.parameters()] for module in nodes.modules]
+    averages = [still(module) for module in nodes.modules]
     for t in range(rounds):
         for i, module in enumerate(nodes.modules):
             for k in range(local_steps):
@@ -955,9 +891,7 @@ def robust(nodes, weights, rounds, *, lr, rule, momentum=0.0, local_steps=1, alp
         for i, module in enumerate(nodes.modules):
             received = [j for j in range(len(sent)) if j != i and weights[i, j] != 0]
             made = rule(sent[i], [sent[j] for j in received], [weights[i, j] for j in received])
-            nn.utils.vector_to_parameters(
-                torch.tensor(made, dtype=torch.float64), module.parameters()
-            )
+            put_vector(module, torch.tensor(made, dtype=torch.float64))
 
 
 def clipping(tau=None, delta=None):
@@ -1027,13 +961,8 @@ def ad_psgd(nodes, neighbors, rounds, *, lr, compute, delay):
     def begin(i, now, rng):
         j = neighbors[i][rng.integers(len(neighbors[i]))]
         exchange = max(delay(rng, i, j), delay(rng, j, i))
-        busy[i] = (
-            now + max(compute(rng, i), exchange),
-            i,
-            j,
-            copy.deepcopy(nodes.modules[i]),
-            done,
-        )
+        end = now + max(compute(rng, i), exchange)
+        busy[i] = (end, i, j, copy.deepcopy(nodes.modules[i]), done)
 
     for t in range(rounds):
         rng = stream(nodes.seed, "events", t)
@@ -1118,7 +1047,7 @@ def qg_dsgdm(
     """QG-DSGDm: d follows the change of a node's model over a round, including the exchange."""
     followed = [still(module) for module in nodes.modules]
     for t in range(rounds):
-        starts = [[p.detach().clone() for p in module.parameters()] for module in nodes.modules]
+        starts = [copied(module) for module in nodes.modules]
         for i, module in enumerate(nodes.modules):
             for p, g, d in zip(module.parameters(), nodes.gradient(i, t), followed[i], strict=True):
                 g = g + weight_decay * p.data
@@ -1161,10 +1090,9 @@ def dadam(
     for t in range(rounds):
         for i, module in enumerate(nodes.modules):
             for k in range(local_steps):
-                for p, g in zip(
-                    module.parameters(), nodes.gradient(i, t * local_steps + k), strict=True
-                ):
-                    p.grad = g
+                g = nodes.gradient(i, t * local_steps + k)
+                for p, own in zip(module.parameters(), g, strict=True):
+                    p.grad = own
                 optimizers[i].param_groups[0]["lr"] = lr(t, k)
                 optimizers[i].step()
         average(nodes.modules, weights)
@@ -1193,8 +1121,7 @@ def damsgrad(
                     u[i][k] = u[i][k] + largest - h[i][k]
                     h[i][k] = largest
         average(nodes.modules, weights)
-        u = [[sum(w * other[k] for w, other in zip(row, u, strict=True)) for k in range(len(u[0]))]
-             for row in weights.tolist()]  # fmt: skip
+        u = mixed(weights, u)
 
 
 def relay_sgd(nodes, hops, rounds, *, lr, momentum=0.0, local_steps=1):
@@ -1212,7 +1139,7 @@ def relay_sgd(nodes, hops, rounds, *, lr, momentum=0.0, local_steps=1):
         for i, module in enumerate(nodes.modules):
             since = [t - max(int(hops[i][j]) - 1, 0) for j in range(n)]
             known = [made[since[j]][j] if since[j] >= 0 else made[t][i] for j in range(n)]
-            nn.utils.vector_to_parameters(sum(known) / n, module.parameters())
+            put_vector(module, sum(known) / n)
 
 
 def copied(module):
@@ -1305,12 +1232,9 @@ def d2(nodes, weights, rounds, *, lr, lazy=True):
         if t > 0:
             r = lr(t, 0) / lr(t - 1, 0)
             rate = lr(t, 0)
+            both = x_before, g_before
             new = combined(
-                lambda y, x1, x0, g0, r=r, rate=rate: y + r * (x1 - x0) + rate * g0,
-                new,
-                x,
-                x_before,
-                g_before,
+                lambda y, x1, x0, g0, r=r, rate=rate: y + r * (x1 - x0) + rate * g0, new, x, *both
             )
         put(nodes.modules, mixed(v, new))
         x_before, g_before = x, g
@@ -1461,14 +1385,8 @@ def dp_dsgd(nodes, weights, rounds, *, lr, clip, noise, level, size, steps):
             for i, module in enumerate(nodes.modules):
                 x = nodes.flat()[i]
                 if level == "record":
-                    records = next_records(
-                        nodes.members[i],
-                        i,
-                        t * size,
-                        size,
-                        f"local/{k + 1}" if k else "local",
-                        nodes.seed,
-                    )
+                    phase = f"local/{k + 1}" if k else "local"
+                    records = next_records(nodes.members[i], i, t * size, size, phase, nodes.seed)
                     found = [
                         flat_gradient(module, nodes.inputs[[r]], nodes.labels[[r]]) for r in records
                     ]
@@ -1479,7 +1397,7 @@ def dp_dsgd(nodes, weights, rounds, *, lr, clip, noise, level, size, steps):
                     for step in range(t * steps, (t + 1) * steps):
                         descend(module, still(module), nodes.gradient(i, step), lr, 0.0)
                     y = x + shortened(nodes.flat()[i] - x, clip) + noise * clip * z[i]
-                nn.utils.vector_to_parameters(y, module.parameters())
+                put_vector(module, y)
         average(nodes.modules, weights)
     return used
 
@@ -1497,12 +1415,10 @@ def compressed(compressor, vectors, rng):
     made = []
     for x in vectors:
         if compressor.name == "no_compression":
-            made.append(x.clone())
+            kept = x.tolist()
         elif compressor.name == "sign":
             mean = sum(abs(float(v)) for v in x) / d
-            made.append(
-                torch.tensor([mean if v >= 0 else -mean for v in x.tolist()], dtype=x.dtype)
-            )
+            kept = [mean if v >= 0 else -mean for v in x.tolist()]
         elif compressor.name == "quantized":
             levels, norm = how["levels"], math.sqrt(sum(float(v) ** 2 for v in x))
             scale = norm / levels / (1 + min(d / levels**2, math.sqrt(d) / levels))
@@ -1510,24 +1426,18 @@ def compressed(compressor, vectors, rng):
                 min(levels, math.floor(levels * abs(v) / (norm or 1) + rng.random()))
                 for v in x.tolist()
             ]
-            made.append(
-                torch.tensor(
-                    [math.copysign(scale * r, v) for r, v in zip(rounded, x.tolist(), strict=True)],
-                    dtype=x.dtype,
-                )
-            )
+            pairs = zip(rounded, x.tolist(), strict=True)
+            kept = [math.copysign(scale * r, v) for r, v in pairs]
         else:
             keys = (
                 -x.abs().numpy()
                 if compressor.name == "top_k"
                 else random_keys(0, [rng.integers(2**63)], range(d))[0]
             )
-            kept = sorted(range(d), key=lambda k: keys[k])[: math.ceil(round(how["share"] * d, 9))]
-            made.append(
-                torch.tensor(
-                    [v if k in kept else 0 for k, v in enumerate(x.tolist())], dtype=x.dtype
-                )
-            )
+            count = math.ceil(round(how["share"] * d, 9))
+            places = sorted(range(d), key=lambda k: keys[k])[:count]
+            kept = [v if k in places else 0 for k, v in enumerate(x.tolist())]
+        made.append(torch.tensor(kept, dtype=x.dtype))
     return made
 
 
@@ -1586,12 +1496,12 @@ def beer(nodes, weights, rounds, *, lr, compressor, gamma):
         new = [torch.cat([p.flatten() for p in nodes.gradient(i, t)]) for i in range(n)]
         tracked = [tracked[i] + gamma * pull(weights, g, i) + new[i] - old[i] for i in range(n)]
         old = new
-        changes = compressed(compressor, [v - u for v, u in zip(tracked, g, strict=True)],
-                             stream(nodes.seed, "compression/tracked", t))  # fmt: skip
+        left = [v - u for v, u in zip(tracked, g, strict=True)]
+        changes = compressed(compressor, left, stream(nodes.seed, "compression/tracked", t))
         g = [u + q for u, q in zip(g, changes, strict=True)]
         models = [models[i] + gamma * pull(weights, h, i) - lr(t, 0) * tracked[i] for i in range(n)]
-        changes = compressed(compressor, [x - u for x, u in zip(models, h, strict=True)],
-                             stream(nodes.seed, "compression/models", t))  # fmt: skip
+        left = [x - u for x, u in zip(models, h, strict=True)]
+        changes = compressed(compressor, left, stream(nodes.seed, "compression/models", t))
         h = [u + q for u, q in zip(h, changes, strict=True)]
         for module, x in zip(nodes.modules, models, strict=True):
             put_vector(module, x)

@@ -30,11 +30,9 @@ def pack_from(monkeypatch, size):
 
 
 def average(n, chosen, seed=0):
-    participants = np.zeros(n, dtype=bool)
-    participants[np.random.default_rng(seed).permutation(n)[:chosen]] = True
-    return mixing.average_of(
-        np.random.default_rng(seed).integers(1, 9, n).astype(float), participants
-    )
+    participants = np.isin(np.arange(n), np.random.default_rng(seed).permutation(n)[:chosen])
+    sizes = np.random.default_rng(seed).integers(1, 9, n).astype(float)
+    return mixing.average_of(sizes, participants)
 
 
 def in_groups(n, size):
@@ -78,9 +76,8 @@ def test_packing_is_exact(packs_all, name):
     assert len(set(map(bytes, one.weights.toarray()))) == one.weights.shape[0], "each row once"
     assert bytes_of(one) < bytes_of(matrix) / 1.5
     assert same(one.unpacked(), matrix)
-    parts = {part: getattr(one.weights, part) for part in ("data", "indices", "indptr")} | {
-        "row_of": one.row_of
-    }
+    parts = {part: getattr(one.weights, part) for part in ("data", "indices", "indptr")}
+    parts |= {"row_of": one.row_of}
     assert same(kept_of(parts, matrix.n, matrix.name).unpacked(), matrix)
 
 
@@ -148,12 +145,9 @@ def test_a_sequence_of_matrices(packs_all):
 
 
 def broken(**changes):
-    good = {
-        "data": np.full(3, 1 / 3),
-        "indices": np.arange(3, dtype=np.int32),
-        "indptr": np.array([0, 3], np.int32),
-    }
-    return good | {"row_of": np.zeros(5, np.int32)} | changes
+    good = {"data": np.full(3, 1 / 3), "indices": np.arange(3, dtype=np.int32)}
+    good |= {"indptr": np.array([0, 3], np.int32), "row_of": np.zeros(5, np.int32)}
+    return good | changes
 
 
 @pytest.mark.parametrize(
@@ -188,14 +182,10 @@ def test_arrays_that_are_no_matrix_are_refused(changes):
 def fedavg(n=400, rounds=6, **more):
     clients = data.iid(problems.dataset(n_examples=2 * n), n, seed=0)
     algorithm = algorithms.fedavg(lr=0.1, epochs=1, participation=0.1)
-    how = {
-        "model": models.logistic_regression(36, 3),
-        "clients": clients,
-        "seed": 0,
-        "executor": "batched",
-    }
+    how = {"clients": clients, "seed": 0, "executor": "batched", "every": rounds} | more
+    model = models.logistic_regression(36, 3)
     return topofl.run(
-        algorithm, rounds=rounds, progress=False, **problems.options(every=rounds, **how, **more)
+        algorithm, model=model, rounds=rounds, progress=False, **problems.options(**how)
     )
 
 
@@ -216,9 +206,8 @@ def test_a_server_s_rows_are_kept_once_in_memory_and_on_disk(tmp_path, monkeypat
     for one in (packed, loaded, older):
         assert sum(map(bytes_of, one.matrices.kept)) < 6 * (40 * 16 + 400 * 4 + 100)
     assert packed.mixings.at(2) is packed.mixing(2) or packed.mixing(2).n == 400
-    assert (tmp_path / "packed" / "arrays.npz").stat().st_size < (
-        tmp_path / "older" / "arrays.npz"
-    ).stat().st_size
+    sizes = [(tmp_path / one / "arrays.npz").stat().st_size for one in ("packed", "older")]
+    assert sizes[0] < sizes[1]
 
 
 def written_in_full(history, path, monkeypatch):
@@ -248,12 +237,9 @@ def test_memory_does_not_grow_by_a_dense_matrix_a_round():
 def test_checkpoints_keep_them_and_take_those_of_older_versions(tmp_path, monkeypatch, least):
     whole = fedavg(60)
     pack_from(monkeypatch, least)
+    saving = topofl.Saving(tmp_path, every=2)
     with pytest.raises(ZeroDivisionError):
-        fedavg(
-            60,
-            callbacks=[lambda event: 1 / (event.round - 4)],
-            saving=topofl.Saving(tmp_path, every=2),
-        )
+        fedavg(60, callbacks=[lambda event: 1 / (event.round - 4)], saving=saving)
     pack_from(monkeypatch, 0)
     resumed = fedavg(60, saving=topofl.Saving(tmp_path, every=2, resume=True))
     assert list(resumed.matrix_of_round) == list(whole.matrix_of_round)

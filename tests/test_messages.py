@@ -139,9 +139,8 @@ def test_paths_must_be_text_or_paths(reader):
         with pytest.raises(TypeError, match=wanted):
             read(path)
     for path in ("", "a\0b"):
-        with pytest.raises(
-            ValueError, match=rf"^`{name}` must be the path of a (file|folder), got"
-        ):
+        wanted = rf"^`{name}` must be the path of a (file|folder), got"
+        with pytest.raises(ValueError, match=wanted):
             read(path)
 
 
@@ -163,9 +162,8 @@ def typed(dtype):
 
 FLOATING = "`dtype` must be a floating-point dtype, got"
 ROWS = [
-    *((TypeError, FLOATING, typed(dtype)) for dtype in ("float32", 3, np.dtype("f4"), torch.int8)),
+    *((TypeError, FLOATING, typed(dtype)) for dtype in ("float32", torch.int8)),
     (TypeError, FLOATING, lambda: WEIGHTS.to_torch(dtype=np.float32)),
-    (TypeError, FLOATING, lambda: WEIGHTS.to_torch(dtype=torch.int8)),
     (ValueError, "`device` must be a torch device, got", lambda: WEIGHTS.to_torch("nowhere")),
     (ValueError, "`device` must be a torch device, got", lambda: WEIGHTS.to_torch(None)),
     (
@@ -181,7 +179,6 @@ ROWS = [
     ),
     (TypeError, "`y` must be", labelled([[0], [1, 2]] * 4)),
     (TypeError, "`y` must be", labelled(torch.zeros(8, dtype=torch.bfloat16))),
-    (TypeError, "`y` must be", labelled(torch.zeros(8, dtype=torch.complex64))),
     (TypeError, "`y` must be", labelled(torch.eye(8).to_sparse())),
     (TypeError, "`y` must be", labelled(torch.zeros(8, device="meta"))),
     (ValueError, "`y` must be", labelled(object())),
@@ -227,7 +224,6 @@ OTHERS = "`model` must not contain BatchNorm1d .*: it {}.* use models\\.with_"
     ("model", "clients", "message"),
     [
         (nn.Linear(3, 2), WHOLE, "examples are torch.int64 and are not converted: give pixels as"),
-        (nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), WHOLE, "are not converted: give pixels"),
         (
             normalized(nn.BatchNorm1d(5, track_running_stats=False)),
             None,

@@ -1,7 +1,6 @@
 """Asynchronous methods and simulated clocks: events, seconds, messages, groups, and attacks."""
 
 import sys
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +14,7 @@ from tests.rows.methods import LINKS, MEANS
 from topofl import algorithms, attacks, clocks, data, mixing, topologies
 from topofl.algorithms import ad_psgd, random_walks, timed
 from topofl.algorithms.asynchronous.nodes_and_walks import _timeline
-from topofl.algorithms.exchanges.events import groups_without_repeats, zero_times
+from topofl.algorithms.exchanges.events import zero_times
 from topofl.engine.round import Round
 
 BOTH = pytest.mark.parametrize("build", [ad_psgd, random_walks], ids=["ad_psgd", "random_walks"])
@@ -77,18 +76,6 @@ def test_seconds_and_bytes_of_a_walk_on_a_small_example():
     assert history["simulated_seconds"].tolist() == [9.5, 19.5, 29.5]
     assert history["messages"].tolist() == [4, 4, 4]
     assert history["bytes"].tolist() == [4 * MODEL] * 3
-
-
-def test_walks_wait_for_each_other_at_a_node():
-    """Two nodes, two walks that never leave: where both are at one node they take turns."""
-    algorithm, graph = random_walks(0.1, walks=2, clock={"compute": [1.0, 3.0]}), topologies.ring(2)
-    staying, moving = np.eye(2), 1 - np.eye(2)
-    for weights, wanted in (
-        (staying, [2, 3, 5]),  # ends at 1, 2 | 3, 3 | 4, 5 | 6, 6
-        # 0 -> 1 at 1 s, and waits there until 3 s; from then on both are at node 1 or 0 in turns
-        (moving, [3, 6, 9]),
-    ):
-        assert seconds(algorithm, 3, graph, mixing=mixing.from_weights(weights)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -156,14 +143,6 @@ def test_gradients_of_a_hundred_nodes_are_taken_together(compute, most, monkeypa
     assert 3 <= len(calls) <= 3 * most
 
 
-def test_groups_preserve_the_order_and_have_no_repeated_participants():
-    events = np.random.default_rng(0).integers(20, size=300).tolist()
-    groups = list(groups_without_repeats(events, lambda event: [event]))
-    assert [event for group in groups for event in group] == events
-    assert all(len(set(group)) == len(group) for group in groups)
-    assert all(after[0] in before for before, after in pairwise(groups)), "groups are too small"
-
-
 @BOTH
 def test_graphs_may_change(build):
     graphs = topofl.as_topology([RING, topologies.star(6)])
@@ -223,8 +202,7 @@ TABLE = [[0, 1.0, 9, 2], [1, 0, 1, 9], [9, 1, 0, 1], [3, 9, 1, 0]]
 
 SLOW = {"compute": [1, 1, 2, 1]}
 BARE = algorithms.Phase(
-    lambda models: {},
-    lambda models, state, round: round.gradients(models, 4, "g") is None or state,
+    lambda models: {}, lambda models, state, round: round.gradients(models, 4, "g") is None or state
 )
 FOUR = topologies.ring(4)
 
@@ -266,20 +244,6 @@ def test_random_times_differ_between_rounds_and_are_reproducible(tmp_path):
     run(algorithm, 3, FOUR, every=3, saving=tmp_path)
     saving = topofl.Saving(tmp_path, resume=True)
     assert seconds(algorithm, 6, FOUR, every=3, saving=saving) == whole
-
-
-def test_means_of_drawn_times():
-    rng, nodes = np.random.default_rng(0), np.zeros(100_000, dtype=int)
-    for times in (clocks.exponential([2.0, 1.0]), clocks.lognormal([2.0, 1.0], 0.5)):
-        assert clocks.Clock(times).steps(rng, nodes).mean() == pytest.approx(2.0, rel=0.02)
-
-
-def test_any_argument_can_have_times_of_steps():
-    assert clocks.as_times("seconds", 0.0, of_steps=False).mean == 0
-    with pytest.raises(ValueError, match="`seconds` must be finite seconds above 0, got 0"):
-        clocks.as_times("seconds", 0.0, of_steps=True)
-    with pytest.raises(ValueError, match=r"`seconds` must be one number or one per link"):
-        clocks.as_times("seconds", [1.0, 2.0], of_steps=False)
 
 
 def test_wrong_times_in_later_rounds_are_named():

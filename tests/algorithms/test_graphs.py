@@ -8,7 +8,7 @@ import torch
 
 import topofl
 from tests import problems
-from tests.algorithms.harness import BATCH, HEAD, N, engine, nodes_at_start
+from tests.algorithms.harness import HEAD, N, engine, nodes_at_start
 from topofl import algorithms, metrics, topologies
 from topofl.algorithms import Phase, chain, sgd
 from topofl.algorithms.contract.needs import needs_of
@@ -83,19 +83,6 @@ def test_with_all_others_as_neighbors_bodies_are_averaged_exactly(phase, start):
     torch.testing.assert_close(weights, torch.ones(N, dtype=torch.float64))
 
 
-def test_only_what_is_pushed_has_its_steps_divided():
-    """Averaged heads and pushed bodies touch different columns, so their order is the same."""
-    local = algorithms.sgd(0.1, batch_size=BATCH)
-    push = algorithms.push_sum(algorithms.part(HEAD).rest)
-    serve = algorithms.server_average(algorithms.part(HEAD))
-    chains = [{"local": local, "a": push, "b": serve}, {"local": local, "a": serve, "b": push}]
-    (_, one), (_, other) = (
-        engine(algorithms.chain("both", **phases), problems.convolutional(), None, RANDOM)
-        for phases in chains
-    )
-    torch.testing.assert_close(one.flat, other.flat, rtol=0, atol=1e-12)
-
-
 def test_needs_are_listed_without_building_an_algorithm(capsys):
     needs = algorithms.dsgt(0.1).needs
     assert needs_of(algorithms.dsgt) == needs == (algorithms.doubly_stochastic,)
@@ -119,39 +106,26 @@ def test_conditions_on_arguments_may_meet_arrays(value):
 
 
 @pytest.mark.parametrize(
-    ("build", "listed", "usual", "other"),
+    ("name", "text", "usual"),
     [
-        (algorithms.d2, "eigenvalues above -1/3 where lazy=False", {}, {"lazy": False}),
-        (algorithms.dadam, "doubly stochastic where track=True", {}, {"track": True}),
-        (algorithms.choco_sgd, "a spectral gap above 0 where gamma=None", {"gamma": 0.1}, {}),
-    ],
-    ids=["d2", "dadam", "choco_sgd"],
-)
-def test_needs_that_depend_on_arguments_are_listed_with_their_condition(
-    build, listed, usual, other, capsys
-):
-    said = needs_of(build)[-1]
-    assert said.name + said.condition == listed
-    assert said.name not in [need.name for need in build(0.1, **usual).needs]
-    assert said.name in [need.name for need in build(0.1, **other).needs]
-    assert main(["list", "algorithm", "--needs"]) == 0
-    condition = listed.removeprefix(said.name)
-    assert f"needs{condition}: {said.name} ({said.meaning})" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("dsgt", "needs: doubly stochastic (all rows and columns of W sum to 1)"),
-        ("trimmed_mean", "needs: more than 2 * trim neighbors at each node"),
-        ("clique_averaging", "needs: groups"),
-        ("clipped_gossip", "needs: attackers of little weight"),
+        ("d2", "needs where lazy=False: eigenvalues above -1/3 (", {"lazy": True}),
+        ("dadam", "needs where track=True: doubly stochastic (", {"track": False}),
+        ("choco_sgd", "needs where gamma=None: a spectral gap above 0 (", {"gamma": 0.1}),
+        ("dsgt", "needs: doubly stochastic (all rows and columns of W sum to 1)", None),
+        ("trimmed_mean", "needs: more than 2 * trim neighbors at each node (", None),
+        ("clique_averaging", "needs: groups (", None),
+        ("clipped_gossip", "needs: attackers of little weight (", None),
     ],
 )
-def test_needs_by_arguments_are_listed(name, text, capsys):
+def test_needs_are_listed_with_their_conditions(name, text, usual, capsys):
     main(["list", "algorithm", "--needs"])
     own = capsys.readouterr().out.partition(f"\n  {name}(")[2]
     assert text in re.split(r"\n  (?=\w)", own)[0]
+    build, wanted = getattr(algorithms, name), text.partition(": ")[2].partition(" (")[0]
+    for argument, value in (usual or {}).items():
+        other = {argument: None if argument == "gamma" else not value}
+        found = [[need.name for need in build(0.1, **how).needs] for how in (usual, other)]
+        assert [wanted in names for names in found] == [False, True]
 
 
 def relayed():

@@ -9,20 +9,8 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.harness import (
-    BATCH,
-    EXECUTORS,
-    HEAD,
-    ROUNDS,
-    WHOLE,
-    N,
-    distances,
-    engine,
-    is_body,
-    members,
-    nodes_at_start,
-    watched,
-)
+from tests.algorithms import harness
+from tests.algorithms.harness import BATCH, ROUNDS, WHOLE, N, engine, members, nodes_at_start
 from tests.engine.evaluated_runs import personal_clients, scores
 from topofl import algorithms, metrics, mixing, topologies
 from topofl.engine import neighbors, plan
@@ -48,7 +36,7 @@ def test_the_mean_of_the_momenta_is_that_of_the_mean_gradients(graph):
 
     quasi = algorithms.qg_dsgdm(0.1, batch_size=WHOLE, momentum=beta, global_momentum=mu)
     first = algorithms.Phase(lambda models: {}, note)
-    noted = algorithms.chain("noted", first=first, **watched(quasi, seen).phases)
+    noted = algorithms.chain("noted", first=first, **harness.watched(quasi, seen).phases)
     engine(noted, problems.convolutional(), problems.ragged_clients(), graph)
     wanted = torch.zeros_like(gradients[0])
     for state, gradient in zip(seen, gradients, strict=True):
@@ -61,7 +49,7 @@ def test_the_mean_of_the_momenta_is_that_of_the_mean_gradients(graph):
 def test_scales_keep_the_mean_of_what_they_track(graph):
     seen, clients = [], problems.ragged_clients()
     algorithm = algorithms.dadam(0.01, batch_size=BATCH, local_steps=2, track=True)
-    engine(watched(algorithm, seen), problems.convolutional(), clients, graph)
+    engine(harness.watched(algorithm, seen), problems.convolutional(), clients, graph)
     assert len(seen) == ROUNDS
     for state in seen:
         scale, largest = state["scale"], state["largest"]
@@ -74,33 +62,13 @@ def test_nodes_that_agree_on_scales_reach_the_optimum_and_others_do_not(lr):
     """Otherwise each node weighs gradients by their inverse size, however small the steps."""
     falling, ring = algorithms.cosine(lr, rounds=600), topologies.ring(N)
     tracking, alone = (
-        distances(algorithms.dadam(falling, batch_size=WHOLE, track=track), 600, topology=ring)
+        harness.distances(
+            algorithms.dadam(falling, batch_size=WHOLE, track=track), 600, topology=ring
+        )
         for track in (True, False)
     )
     assert tracking.max() < 0.01
     assert alone.min() > 0.5
-
-
-def test_a_short_ascent_is_almost_none():
-    """DFedSAM tends to DFedAvgM where its radius tends to 0, linearly."""
-    world = {"clients": problems.ragged_clients(), "graph": topologies.ring(N)}
-    how = {"batch_size": BATCH, "epochs": 2, "momentum": 0.5}
-    plain = flat_of(algorithms.dfedavgm(0.1, **how), **world)  # of a model without kinks
-    near, nearer = (
-        float((flat_of(algorithms.dfedsam(0.1, radius=radius, **how), **world) - plain).abs().max())
-        for radius in (1e-4, 1e-6)
-    )
-    assert nearer == pytest.approx(near / 100, rel=0.1)
-
-
-def test_the_stronger_the_nearer_models_stay_to_the_servers():
-    start = nodes_at_start(problems.linear(), problems.equal_clients()).flat()
-    moved = []
-    for strength in (0.0, 1.0, 5.0):
-        terms = [algorithms.proximal(strength)]
-        local = algorithms.sgd(0.1, batch_size=BATCH, epochs=4, terms=terms)
-        moved.append(float((flat_of(algorithms.chain("local", local=local)) - start).norm()))
-    assert moved[0] > moved[1] > moved[2] > 0
 
 
 def test_proximal_anchor_is_of_the_round_even_with_mixed_gradients():
@@ -142,7 +110,7 @@ def test_per_fedavg_is_evaluated_after_plain_steps_of_the_inner_size():
 @pytest.mark.parametrize(("rounds", "lr", "moved"), [(1, 0.1, False), (2, 0.1, True), (6, 5, True)])
 def test_shares_start_to_adapt_in_the_second_round_and_stay_shares(rounds, lr, moved):
     seen, clients = [], problems.ragged_clients()
-    algorithm = watched(algorithms.apfl(lr, batch_size=BATCH, epochs=1, momentum=0.0), seen)
+    algorithm = harness.watched(algorithms.apfl(lr, batch_size=BATCH, epochs=1, momentum=0.0), seen)
     engine(algorithm, clients=clients, rounds=rounds, seed=0, init="common")
     share = seen[-1]["share"]
     assert bool((share != 0.5).any()) == moved
@@ -216,7 +184,7 @@ def test_memory_counts_what_steps_need_besides_and_what_lasts():
     assert (plain.state, mixed.state) == (0, 2 * plain.parameters + 4 * N)
 
 
-@pytest.mark.parametrize("settings", EXECUTORS[:2], ids=str)
+@pytest.mark.parametrize("settings", harness.EXECUTORS[:2], ids=str)
 def test_nodes_trained_in_one_piece_keep_their_velocities_and_stay_frozen(settings):
     world = {"clients": problems.ragged_clients(), "model": problems.convolutional()}
 
@@ -260,19 +228,10 @@ def test_participants_alone_have_losses():
     assert np.isnan(np.delete(history.node_loss[-1], active)).all()
 
 
-def test_parts_can_be_anywhere_in_a_model():
-    names = ["a.weight", "a.bias", "norm.weight", "b.weight", "b.bias"]
-    part = algorithms.part("norm", "b.bias")
-    assert part.places(names) == [2, 4]
-    assert part.rest.places(names) == [0, 1, 3]
-    assert part.rest.rest == part
-    assert str(part.rest) == "all but norm, b.bias"
-
-
 def test_consensus_is_of_what_is_shared_and_the_server_is_the_busiest_node():
     model = problems.convolutional()
-    body = sum(p.numel() for name, p in model.named_parameters() if is_body(name))
-    how = {"batch_size": BATCH, "epochs": 1, "head": HEAD}
+    body = sum(p.numel() for name, p in model.named_parameters() if harness.is_body(name))
+    how = {"batch_size": BATCH, "epochs": 1, "head": harness.HEAD}
     algorithm = algorithms.dfedpgp(0.1, mode="push", **how)
     history, models = engine(algorithm, model, graph=topologies.random_out(N, 2, seed=1))
     distance = metrics.consensus_distance(models.flat[:, :body])
@@ -297,7 +256,7 @@ HEADS = {problems.convolutional: "5", problems.linear: "1"}
 MAKES = [problems.equal_clients, problems.ragged_clients]
 
 
-@problems.paired(settings=EXECUTORS, make=MAKES, build=list(HEADS))
+@problems.paired(settings=harness.EXECUTORS, make=MAKES, build=list(HEADS))
 def test_knn_per(build, make, settings, monkeypatch):
     """Stores of 1 to 16 examples, looked at 3 at a time, of which up to 5 vote."""
     monkeypatch.setattr(neighbors, "EXAMPLES", 3)

@@ -6,15 +6,7 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.harness import (
-    BATCH,
-    HOW,
-    ROUNDS,
-    N,
-    engine,
-    nodes_at_start,
-    received,
-)
+from tests.algorithms.harness import BATCH, HOW, ROUNDS, N, engine, nodes_at_start, received
 from tests.rows.methods import DECAYING, forward, three
 from topofl import algorithms, data, mixing, models, topologies
 from topofl._linalg.distributions import simplex_projection
@@ -49,15 +41,6 @@ def test_collaborators_are_candidates_and_budgets_hold():
         assert all(set(now) <= set(then) for now, then in zip(chosen, first, strict=True))
     counted = dpfl(problems.convolutional(), budget=3, count_self=True)
     assert max(map(len, received(counted, 0))) == 2
-
-
-def test_weights_are_numbers_of_examples():
-    sizes, history = problems.validated_clients().sizes, dpfl(budget=2)
-    for t in range(ROUNDS):
-        weights = history.mixing(t).weights.toarray()
-        counted = (weights > 0) * sizes
-        np.testing.assert_allclose(weights, counted / counted.sum(1, keepdims=True))
-    assert (sizes != sizes[0]).any()
 
 
 def test_messages_count_all_evaluated_models():
@@ -244,20 +227,6 @@ def test_graphs_may_change():
         history.mixing(t).check_on(graphs.at(t))
 
 
-@pytest.mark.parametrize("threshold", [0.9, 1.0])
-def test_weights_are_the_nearest_to_fractions_and_cosines(threshold):
-    went = ways()
-    went[1], went[2] = went[0] + 0.1 * went[3], -went[0]
-    cosines = cosines_of(went)
-    assert 0.9 < cosines[0, 1] < 1
-    similar = np.where(cosines > threshold, 1, cosines)
-    found = moved(went, strength=0.5, threshold=threshold)
-    alike(found, simplex_projection(FRACTIONS + similar / (2 * 0.5)))
-    alike(found.sum(axis=1), 1)
-    assert (found >= 0).all()
-    assert found[0, 2] == 0, "who went the opposite way is not heard"
-
-
 @pytest.mark.parametrize("strength", [0.01, 0.8, 100.0])
 def test_equal_directions_give_shares_of_data(strength):
     scales = np.arange(1, N + 1)[:, None]
@@ -320,16 +289,10 @@ def test_a_server_receives_from_nodes_without_out_neighbors():
     np.testing.assert_array_equal(history.mixing(0).weights.toarray(), first.weights.toarray())
 
 
-def test_gradients_of_the_cosine_pull_equal_autograd():
-    draw = torch.Generator().manual_seed(0)
-    theta, toward, gradients = torch.randn(3, 3, 9, generator=draw, dtype=torch.float64)
-    theta[2] = 0
-    pull, before = algorithms.cosine_pull("toward"), gradients.clone()
-    turned = pull.update(gradients, theta, {"toward": toward}, algorithms.Step(0, 0, 0.1))
-    for i in range(2):
-        (wanted,) = naive.turning([theta[i].clone().requires_grad_()], toward[i])
-        torch.testing.assert_close(turned[i] - before[i], wanted)
-    assert torch.equal(turned[2], before[2]), "0 has no direction"
+def test_a_model_of_zeros_has_no_direction_to_be_pulled():
+    g, theta, toward = torch.randn(2, 9), torch.zeros(2, 9), torch.ones(2, 9)
+    pull, step = algorithms.cosine_pull("toward"), algorithms.Step(0, 0, 0.1)
+    assert torch.equal(pull.update(g.clone(), theta, {"toward": toward}, step), g)
 
 
 def test_models_that_diverged_do_not_stop_a_run_that_goes_on():

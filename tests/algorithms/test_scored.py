@@ -68,34 +68,10 @@ def picks(policy, heads, rounds=1):
     return found
 
 
-@pytest.mark.parametrize(("header_sign", "sign"), [("intended", 1), ("literal", -1)])
-def test_without_loss_and_cost_heads_alone_decide(header_sign, sign):
-    heads = drawn(9)
-    policy = by_heads(3, alpha=0, cost=0, recency_rate=1e3, header_sign=header_sign)
-    near = sign * torch.cosine_similarity(heads[:, None], heads[None], dim=2)
-    nearest = near.fill_diagonal_(-INF).topk(3).indices
-    wanted = torch.zeros(9, 9, dtype=torch.bool).scatter_(1, nearest, True).numpy()
-    for chosen in picks(policy, heads, rounds=3):
-        np.testing.assert_array_equal(chosen, wanted)
-
-
 def terms(m, seed=0):
     """Return losses that differ by units and cosines that differ by hundredths, as in training."""
     rng = np.random.default_rng(seed)
     return rng.gamma(4.0, 0.6, (m, m)), 0.95 + 0.02 * rng.standard_normal((m, m)).clip(-2, 2)
-
-
-def test_scaled_terms_have_equal_influence_and_raw_ones_do_not():
-    losses, cosines = terms(400)
-
-    def ranks(**how):
-        first = scored(losses, cosines, **how)[0]
-        return [np.corrcoef(first, values[0])[0, 1] for values in (losses, cosines)]
-
-    assert min(ranks()) > 0.5
-    with_loss, with_cosine = ranks(standardize=False, cost=2.0)
-    assert with_loss > 0.999
-    assert abs(with_cosine) < 0.1
 
 
 @given(
@@ -237,13 +213,6 @@ def test_chosen_peers_are_in_neighbors(graph, k, threshold, refresh, wild, t, se
 
 def pfeddst(**changes):
     return algorithms.pfeddst(0.1, **{"batch_size": BATCH, "epochs": 1, "head": HEAD} | changes)
-
-
-def test_rows_are_simple_means_whatever_the_numbers_of_examples():
-    history, _ = engine(pfeddst(k=2), problems.convolutional(), problems.ragged_clients(), rounds=2)
-    for weights in (history.mixing(t).weights.toarray() for t in range(2)):
-        np.testing.assert_allclose(weights[weights > 0], 1 / 3)
-        assert (weights.diagonal() > 0).all()
 
 
 def test_every_peer_is_chosen_once_before_any_is_chosen_again():

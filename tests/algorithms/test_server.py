@@ -36,18 +36,6 @@ def noted(algorithm, seen):
     return algorithms.chain("noted", local=phases.pop("local"), note=note, **phases)
 
 
-def test_with_unlike_steps_fednova_is_not_fedavg():
-    (_, one), (_, other) = (
-        engine(
-            build(0.1, batch_size=BATCH, epochs=1, momentum=0.0),
-            problems.linear(),
-            problems.ragged_clients(),
-        )
-        for build in (algorithms.fednova, algorithms.fedavg)
-    )
-    assert not torch.allclose(one, other, atol=1e-3)
-
-
 def test_the_servers_h_is_the_mean_of_those_of_nodes():
     seen, server = [], []
     how = {"batch_size": BATCH, "epochs": 2, "participation": 0.5}
@@ -71,15 +59,6 @@ def clients_with_later_extremes():
     first = naive.minibatch(own, FROZEN, 0, 2, "local", SEED)
     inputs[torch.tensor([record for record in own if record not in first])] = 3e38
     return dataclasses.replace(clients, dataset=dataclasses.replace(clients.dataset, inputs=inputs))
-
-
-def test_fednova_counts_the_gradients_by_which_models_moved():
-    seen = []
-    algorithm = algorithms.fednova(0.1, batch_size=BATCH, epochs=None, steps=STEPS, momentum=0.5)
-    engine(watched(algorithm, seen), problems.linear(), problems.equal_clients())
-    by_hand = {1: 1, 2: 2.5, 3: 4.25, 4: 6.125, 5: 8.0625}  # 1, 1.5, 1.75, 1.875, 1.9375 a step
-    found = seen[-1]["moved"][:, 0].numpy()
-    np.testing.assert_allclose(found, [by_hand[k] for k in STEPS], rtol=1e-14)
 
 
 @pytest.mark.parametrize("executor", ["batched", "looped"])
@@ -144,17 +123,3 @@ def test_fixed_points_with_different_local_steps(normalized):
     how = {"task": tasks.regression(), "rounds": rounds, "every": rounds}
     _, models = engine(algorithm, nn.Linear(3, 1, bias=False), unlike_lines()[0], **how)
     np.testing.assert_allclose(models[0].numpy(), rest(lr, normalized), rtol=0, atol=1e-9)
-
-
-def test_fednova_approaches_the_optimum_with_small_steps_and_fedavg_does_not():
-    """What is left is of the order of the step size: nodes go a way of their own for some steps."""
-    best = unlike_lines()[1]
-    found = {
-        (lr, one): np.abs(rest(lr, one) - best).max()
-        for lr in (0.02, 0.01, 1e-5)
-        for one in (True, False)
-    }
-    assert 0.4 < found[0.01, True] / found[0.02, True] < 0.6
-    assert found[1e-5, True] < 1e-4
-    assert found[1e-5, False] > 0.1
-    assert found[0.01, True] < 0.2 * found[0.01, False]

@@ -19,22 +19,11 @@ from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, topologies
 from topofl._support.seeding import seeded_torch
 from topofl.algorithms import (
-    Phase,
     Term,
     adam,
-    adamw,
-    ascent,
     chain,
     clip,
-    constant,
-    correction,
-    cosine,
-    cosine_pull,
     descend,
-    exponential,
-    lookahead,
-    masked,
-    mixture,
     momentum,
     proximal,
     train,
@@ -211,7 +200,7 @@ def setting(name):
             round.state("local")[name].copy_(values > 0 if name == "mask" else values)
         return state
 
-    return Phase(lambda models: {}, apply)
+    return algorithms.Phase(lambda models: {}, apply)
 
 
 def drawn_to(name, node, step, t, k):
@@ -322,7 +311,10 @@ BY_PASSES = [
     for e, size, b in zip(PASSES, problems.ragged_clients(N).sizes, SIZES, strict=True)
 ]
 EARLY = {"batch_size": BATCH, "steps": 3}
-MIXED = {"epochs": 2, "at": mixture(descend(adam(), lr=LR / 2), share=0.7, adaptive=True)}
+MIXED = {
+    "epochs": 2,
+    "at": algorithms.mixture(descend(adam(), lr=LR / 2), share=0.7, adaptive=True),
+}
 
 STEPS = {
     "plain": Steps(),
@@ -341,7 +333,9 @@ STEPS = {
     "adam after decay": Steps(
         [weight_decay(0.3), adam(eps=1e-3)], lambda p: ADAM(p, LR, weight_decay=0.3, eps=1e-3)
     ),
-    "adamw": Steps([adamw(decay=0.2)], lambda p: torch.optim.AdamW(p, LR, weight_decay=0.2)),
+    "adamw": Steps(
+        [algorithms.adamw(decay=0.2)], lambda p: torch.optim.AdamW(p, LR, weight_decay=0.2)
+    ),
     "falling": Steps([momentum(0.9)], heavy_ball, lr=falling),
     "own, elementwise": Steps([SIGN], turned=lambda *at: plain(*at).sign()),
     "own, of whole models": Steps(
@@ -363,14 +357,18 @@ STEPS = {
     "to what is kept": Steps(
         [proximal(2.0, kept="anchor"), clip(0.5)], turned=partial(drawn_to, "first"), clip=0.5
     ),
-    "mask": Steps([masked(), momentum(0.9)], heavy_ball, partial(by_state, "mask"), sets="mask"),
-    "correction": Steps([correction()], turned=partial(by_state, "c"), sets="correction"),
-    "toward": Steps([cosine_pull()], turned=partial(by_state, "toward"), sets="toward"),
+    "mask": Steps(
+        [algorithms.masked(), momentum(0.9)], heavy_ball, partial(by_state, "mask"), sets="mask"
+    ),
+    "correction": Steps(
+        [algorithms.correction()], turned=partial(by_state, "c"), sets="correction"
+    ),
+    "toward": Steps([algorithms.cosine_pull()], turned=partial(by_state, "toward"), sets="toward"),
     "decay after momentum": Steps(
         [momentum(0.9), weight_decay(0.5)], turned=partial(after_momentum, 0.5)
     ),
     "correction after momentum": Steps(
-        [momentum(0.9), correction()], turned=partial(after_momentum, 0)
+        [momentum(0.9), algorithms.correction()], turned=partial(after_momentum, 0)
     ),
     "momentum of a round": Steps([momentum(0.9, reset=True)], turned=anew, kept=nothing_lasts),
     "adam of a round": Steps([adam(0.9, reset=True)], turned=adam_anew, kept=nothing_lasts),
@@ -390,12 +388,14 @@ STEPS = {
         sizes=SIZES,
         kept=took([ROUNDS * count for count in BY_PASSES]),
     ),
-    "sharpness": Steps([momentum(0.9)], heavy_ball, uphill, how={"epochs": 2, "at": ascent(0.5)}),
+    "sharpness": Steps(
+        [momentum(0.9)], heavy_ball, uphill, how={"epochs": 2, "at": algorithms.ascent(0.5)}
+    ),
     "lookahead": Steps(
         [adam()],
         lambda p: ADAM(p, LR),
         ahead,
-        how={"steps": [1, 3, 2, 2, 4, 1], "at": lookahead(0.3)},
+        how={"steps": [1, 3, 2, 2, 4, 1], "at": algorithms.lookahead(0.3)},
         counts=[1, 3, 2, 2, 4, 1],
     ),
     "mixture": Steps([momentum(0.9)], heavy_ball, mixed, how=MIXED, kept=mixtures),
@@ -441,35 +441,6 @@ def test_flat_and_per_parameter_updates_agree_with_push_sum_weights(trained):
             assert (models.push_sum_weights - 1).abs().max() > 0.1
     for other in found[1:]:
         close(other, found[0])
-
-
-@BOTH_WAYS
-def test_push_sum_weights_divide_steps_by_adam(settings):
-    """Half of all nodes have a push-sum weight of 2: their steps are half as long."""
-    weights = torch.tensor([2.0, 1, 1, 2, 2, 1], dtype=torch.float64)
-
-    def weigh(models, state, round):
-        if round.t == 0:
-            models.push_sum_weights.copy_(weights)
-        pushed = models.columns(algorithms.part("1"))
-        round.mix(round.push_weights, torch.zeros_like(models.flat), pushed)
-        return state
-
-    local = train(descend(adam(), lr=LR), batch_size=BATCH, epochs=1, part=APART)
-    phases = {"weigh": Phase(lambda models: {}, weigh), "local": local}
-    clients = problems.ragged_clients(N)
-    world = (layered(), clients, topologies.random_out(N, 2, seed=0))
-    _, models = ran(phases, *world, rounds=1, **settings)
-    counts = [math.ceil(len(own) / BATCH) for own in clients.train]
-    for i in range(N):
-
-        def halved(parameters, i=i):
-            weight, bias = parameters
-            pushed = {"params": [weight], "lr": LR / float(weights[i])}
-            return ADAM([pushed, {"params": [bias]}], LR)
-
-        _, wanted, _ = Steps(make=halved, counts=counts).naively(layered(), clients, APART, 1)
-        close(models.flat[i], wanted[i])
 
 
 def numbered(update, **more):
@@ -562,11 +533,11 @@ MEMORY = {
     "heavy ball and decay": ([weight_decay(0.1), momentum(0.9)], N * D * 4, 0),
     "decay after the heavy ball": ([momentum(0.9), weight_decay(0.1)], N * D * 4, 0),
     "adam": ([adam()], 2 * N * D * 4 + N * 8, None),
-    "adamw": ([adamw()], 2 * N * D * 4 + N * 8, None),
+    "adamw": ([algorithms.adamw()], 2 * N * D * 4 + N * 8, None),
     "both": ([momentum(0.9), adam()], 3 * N * D * 4 + N * 8, None),
     "reset momentum": ([momentum(0.9, reset=True)], 0, 4 * D),
     "reset adam": ([adam(reset=True)], 0, None),
-    "mask": ([masked()], N * D, None),
+    "mask": ([algorithms.masked()], N * D, None),
     "anchor": ([proximal(0.1, kept="anchor")], N * D * 4, 4 * D),
     "to the start": ([proximal(0.1)], 0, 2 * 4 * D),  # a copy, and the difference from it
 }
@@ -595,20 +566,20 @@ def test_a_clip_takes_a_flat_copy_of_gradients():
 
 
 def test_schedules_in_closed_form():
-    assert [constant(0.2)(t, k) for t, k in [(0, 0), (9, 3)]] == [0.2, 0.2]
-    found = [exponential(0.2, 0.9)(t, 5) for t in range(4)]
+    assert [algorithms.constant(0.2)(t, k) for t, k in [(0, 0), (9, 3)]] == [0.2, 0.2]
+    found = [algorithms.exponential(0.2, 0.9)(t, 5) for t in range(4)]
     np.testing.assert_allclose(found, [0.2 * 0.9**t for t in range(4)])
-    rates = [cosine(0.4, rounds=12, warmup=3, end=0.1)(t, 0) for t in range(15)]
+    rates = [algorithms.cosine(0.4, rounds=12, warmup=3, end=0.1)(t, 0) for t in range(15)]
     rising = [0.4 * (t + 1) / 4 for t in range(3)]
     falling = [0.1 + 0.3 * (1 + math.cos(math.pi * (t - 3) / 9)) / 2 for t in range(3, 12)]
     np.testing.assert_allclose(rates, [*rising, *falling, 0.1, 0.1, 0.1])
-    assert cosine(0.4, rounds=4)(0, 0) == cosine(0.4, rounds=1)(0, 0) == 0.4
+    assert algorithms.cosine(0.4, rounds=4)(0, 0) == algorithms.cosine(0.4, rounds=1)(0, 0) == 0.4
 
 
 RATES = {
-    "constant": constant(0.3),
-    "exponential": exponential(0.3, 0.5),
-    "cosine": cosine(0.3, rounds=3, warmup=1),
+    "constant": algorithms.constant(0.3),
+    "exponential": algorithms.exponential(0.3, 0.5),
+    "cosine": algorithms.cosine(0.3, rounds=3, warmup=1),
     "own": lambda round, step: [0.3, 0.1, 0.2][round] / (1 + step),
     "zero at first": lambda round, step: 0.1 * round,
     "numpy": lambda round, step: np.float32(0.25),

@@ -11,7 +11,7 @@ import torch
 import topofl
 from tests import problems
 from tests.algorithms.harness import N, engine
-from tests.refusals import named, refused
+from tests.refusals import named, refused, rows
 from tests.rows.methods import ALGORITHMS, forward
 from topofl import algorithms, attacks, clocks, mixing, topologies
 from topofl.algorithms import (
@@ -202,17 +202,8 @@ OF_METHODS = {
 }
 """Those of single functions; what is true counts as True for the last two."""
 
-UNBOUNDED = {
-    "clock",
-    "compressor",
-    "head",
-    "local",
-    "part",
-    "participants",
-    "terms",
-    "name",
-    "kept",
-}
+UNBOUNDED = {"clock", "compressor", "head", "local", "part"}
+UNBOUNDED |= {"participants", "terms", "name", "kept"}
 """Arguments that are no numbers, choices or switches."""
 
 GIVEN = {
@@ -271,59 +262,67 @@ values, types = partial(each, ValueError), partial(each, TypeError)
 graphs = partial(each, TopologyError)
 
 
-def every(error, message, *calls):
-    """Return rows of one message."""
-    return [(error, message, call) for call in calls]
-
-
 def partial_of(call, given):
     return lambda: call(given)
 
 
-TYPES = [
-    (TypeError, "`lr`", lambda: algorithms.dsgt("0.1")),
-    (TypeError, "`batch_size`", lambda: algorithms.dsgd(0.1, batch_size=0.5)),
-    (TypeError, "`participation`", lambda: algorithms.fedavg(0.1, participation="half")),
-    (TypeError, "`participation`", lambda: algorithms.fedavg(0.1, participation=True)),
-    (TypeError, "`local_steps`", lambda: algorithms.local_gt(0.1, local_steps=[1, 2])),
-    (TypeError, "`head`", lambda: algorithms.knn_per(0.1, head=3)),
-    (TypeError, "`head`", lambda: scored_peers(head=3)),
-    (TypeError, "`patterns`", lambda: algorithms.part()),
-    (TypeError, "`compare` must be a part of the", lambda: algorithms.similar_peers(compare=3)),
-    (TypeError, "`algorithm` must be an Algorithm", lambda: algorithms.timed(0.1)),
-    (
-        TypeError,
-        "`noise` must be one number for all rounds, got a function",
-        lambda: algorithms.dp_dsgd(0.1, noise=algorithms.cosine(1.0, rounds=3)),
-    ),
-    (
-        TypeError,
-        "`participants` must be a function of the round",
-        lambda: algorithms.sgd(0.1, participants=0.3),
-    ),
+TYPES = rows(
+    {
+        TypeError: {
+            "`participation` must be a number of nodes or a sh": lambda: algorithms.fedavg(
+                0.1, participation="half"
+            ),
+            "`participation`": lambda: algorithms.fedavg(0.1, participation=True),
+            "`patterns`": lambda: algorithms.part(),
+            "`compare` must be a part of the": lambda: algorithms.similar_peers(compare=3),
+            "`algorithm` must be an Algorithm": lambda: algorithms.timed(0.1),
+            "`noise` must be one number for all rounds, got a function": lambda: algorithms.dp_dsgd(
+                0.1, noise=algorithms.cosine(1.0, rounds=3)
+            ),
+            "`participants` must be a function of the round": lambda: algorithms.sgd(
+                0.1, participants=0.3
+            ),
+            "`clock` must be a Clock such as": lambda: algorithms.random_walks(0.1, clock=3.0),
+        }
+    },
     *types(
         lambda needs: chain("mine", local=algorithms.sgd(0.1), needs=needs),
         (["static"], "`needs` must be a list of needs"),
         (3, "`needs` must be a list of needs"),
-        ([algorithms.dsgd], "`needs` must be a list of needs"),
     ),
     *types(
         average_over_peers,
         (counting, "`policy` must be a Policy of functions"),
         (Policy(3), "`policy` must be a Policy of functions"),  # pyright: ignore
         (Policy(counting, 3), "`policy` must be a Policy of functions"),  # pyright: ignore
-        (None, "`policy` must be a Policy of functions"),
     ),
-    *types(
-        lambda clock: algorithms.random_walks(0.1, clock=clock),
-        ("exponential(1.0)", "`clock` must be a Clock such as"),
-        (3.0, "`clock` must be a Clock such as"),
-    ),
-]
+)
 
 PER_NODE = "must be one number or one per node, n=6, got"
 
-AMOUNTS = [
+AMOUNTS = rows(
+    {
+        ValueError: {
+            (
+                "one of `local_steps` and `epochs` must be None",
+                "local_steps=3 and epochs=2; give",
+            ): (
+                lambda: algorithms.local_only(0.1, local_steps=3, epochs=2),
+                lambda: algorithms.local_only(0.1, local_steps=3),
+            ),
+            "`participation` must be at most n=6 nodes, got 7": (
+                lambda: started(algorithms.fedavg(0.1, participation=7)),
+                lambda: started(algorithms.fedavg(0.1, participation=6)),
+            ),
+            "`walks` must be between 1 and n=6, got 7": (
+                lambda: started(algorithms.random_walks(0.1, walks=7), RING),
+                lambda: started(algorithms.random_walks(0.1, walks=6), RING),
+            ),
+        },
+        TypeError: {
+            "`strength` must be a number": lambda: algorithms.fedprox(0.1, strength="0.1"),
+        },
+    },
     *values(
         lambda how: local(train(descend(lr=0.1), **how)),
         ({"steps": (2, 2, 2)}, f"`steps` {PER_NODE} 3 numbers"),
@@ -336,38 +335,17 @@ AMOUNTS = [
         ([], "`strength` must be one number or one per node, got none"),
         ([0.1, -1], "`strength[1]` must be"),
     ),
-    (TypeError, "`strength[1]` must be", lambda: algorithms.fedprox(0.1, strength=[0.1, None])),
-    (TypeError, "`strength` must be a number", lambda: algorithms.fedprox(0.1, strength="0.1")),
     *values(
         lambda how: algorithms.fednova(0.1, **how),
         ({"steps": [1, 0, 1]}, "`steps[1]` must be at least 1, got 0"),
         ({"steps": 3, "epochs": 5}, "one of `steps` and `epochs` must be None", "steps=3 and epoc"),
     ),
-    (
-        ValueError,
-        ("one of `local_steps` and `epochs` must be None", "got local_steps=3 and epochs=2; give"),
-        lambda: algorithms.local_only(0.1, local_steps=3, epochs=2),
-        lambda: algorithms.local_only(0.1, local_steps=3),
-    ),
-    (
-        ValueError,
-        "`participation` must be at most n=6 nodes, got 7",
-        lambda: started(algorithms.fedavg(0.1, participation=7)),
-        lambda: started(algorithms.fedavg(0.1, participation=6)),
-    ),
     *values(
         lambda made: local(algorithms.sgd(0.1, participants=lambda round: made)),
         (np.arange(N), "`participants` must return one boolean per node"),
         (np.ones(3, bool), "`participants` must return one boolean per node"),
-        ({1, 2}, "`participants` must return one boolean per node"),
     ),
-    (
-        ValueError,
-        "`walks` must be between 1 and n=6, got 7",
-        lambda: started(algorithms.random_walks(0.1, walks=7), RING),
-        lambda: started(algorithms.random_walks(0.1, walks=6), RING),
-    ),
-]
+)
 
 
 def returning(bad):
@@ -391,7 +369,6 @@ SCHEDULES = [
         ((NAN, 0, 1), f"{BAD_RATE} nan", "round 1 (step 1 of it)"),
         ((INF, 1, 0), f"{BAD_RATE} inf", "round 2 (step 0 of it)"),
         (("fast", 4, 2), f"{BAD_RATE} 'fast'", "round 5 (step 2 of it)"),
-        ((None, 0, 0), f"{BAD_RATE} None"),
         ((torch.zeros(2), 0, 0), f"{BAD_RATE} tensor"),
         ((10**400, 0, 0), f"{BAD_RATE} about"),
     ),
@@ -400,11 +377,9 @@ SCHEDULES = [
         (0, "`lr` must be at most 65504 for torch.float16, got 1e+06", "round 1 "),
         (4, "`lr` must be at most 65504 for torch.float16, got 1e+06", "round 5 "),
     ),
-    *every(
-        ValueError,
-        "`lr_decay` must be 1 where `lr` is a schedule",
-        lambda: algorithms.sgd(algorithms.cosine(0.1, rounds=3), lr_decay=0.9),
-        lambda: algorithms.dp_dsgd("exponential(0.1, 0.5)", lr_decay=0.5),
+    *values(
+        lambda lr: algorithms.sgd(lr, lr_decay=0.9),
+        ("exponential(0.1, 0.5)", "`lr_decay` must be 1 where `lr` is a schedule"),
     ),
     *values(
         algorithms.dsgd,
@@ -419,7 +394,6 @@ SCHEDULES = [
     *types(
         algorithms.dsgd,
         ("0.5", f"{NO_RATE} '0.5'; remove the quotes"),
-        ("-1", f"{NO_RATE} '-1'; remove the quotes"),
         (torch.optim.SGD, f"{NO_RATE} the class torch.optim.sgd.SGD; ", " use dadam"),
         (OPTIMIZER, f"{NO_RATE} an object of torch.optim.sgd.SGD; ", " use dadam"),
         (torch.optim.lr_scheduler.StepLR, f"{NO_RATE} the class ", "LR; write it as a function"),
@@ -429,6 +403,8 @@ SCHEDULES = [
         (torch.nn.Linear(1, 1), "got an object of torch.nn.modules.linear.Linear; pass 0.1, "),
     ),
 ]
+
+SAME_NAME = "`terms` must keep tensors of different names, two of them keep '"
 
 FUNCTIONS = [
     *types(
@@ -474,23 +450,20 @@ FUNCTIONS = [
             "`back` of the point 'mine' must return gradients of shape (2, 111), got shape (2,)",
         ),
     ),
-    (
-        ValueError,
-        "`gradient` must be None with at=lookahead",
-        lambda: descending(at=algorithms.lookahead(0.1), gradient=mixing.within_groups),
+    *values(
+        lambda given: descending(*given[0], **given[1]),
+        (
+            ([], {"at": algorithms.lookahead(0.1), "gradient": mixing.within_groups}),
+            "`gradient` must be None with at=lookahead",
+        ),
+        (([momentum(0.9), momentum(0.5)], {}), SAME_NAME),
+        (([momentum(0.9, reset=True)] * 2, {}), SAME_NAME),
+        (([momentum(0.9), momentum(0.5, reset=True)], {}), SAME_NAME),
+        (([ANCHOR], {"at": algorithms.mixture(descend(lr=0.1))}), SAME_NAME),
     ),
-    *every(
-        ValueError,
-        "`terms` must keep tensors of different names, two of them keep '",
-        lambda: descending(momentum(0.9), momentum(0.5)),
-        lambda: descending(momentum(0.9, reset=True), momentum(0.5, reset=True)),
-        lambda: descending(momentum(0.9), momentum(0.5, reset=True)),
-        lambda: descending(ANCHOR, at=algorithms.mixture(descend(lr=0.1))),
-    ),
-    (
-        ValueError,
-        ("`rule` of aggregate, ", "shape (0, 111), but it raised IndexError: index 0"),
-        lambda: started(chain("mine", exchange=FIRST), topofl.Topology(np.zeros((N, N)))),
+    *values(
+        lambda rule: started(chain("mine", exchange=rule), topofl.Topology(np.zeros((N, N)))),
+        (FIRST, "`rule` of aggregate, ", "shape (0, 111), but it raised IndexError: index 0"),
     ),
 ]
 
@@ -557,21 +530,45 @@ def stateless(init):
     return local(algorithms.Phase(init or training.init, apply))
 
 
-PHASES = [
-    (
-        ValueError,
-        "`state` must hold the state of the local steps of the phase 'local', 'velocity' is "
-        "missing; let its `init` return training.init(models)",
-        lambda: stateless(lambda models: {}),
-        lambda: stateless(None),
-    ),
-    (ValueError, "at least one phase", lambda: chain("empty")),
-    (TypeError, "`local` must be a Phase", lambda: chain("wrong", local=lambda models: models)),
-    (
-        TypeError,
-        "must have a name, got one without; write chain('wrong', local=sgd(lr=0.1",
-        lambda: chain("wrong", algorithms.sgd(0.1)),
-    ),
+PHASES = rows(
+    {
+        ValueError: {
+            "`state` must hold the state of the local steps of the phase 'local', 'velocity' is "
+            "missing; let its `init` return training.init(models)": (
+                lambda: stateless(lambda models: {}),
+                lambda: stateless(None),
+            ),
+            "at least one phase": lambda: chain("empty"),
+            "'hed' matches none": lambda: peers(scored_peers(head="hed")),
+            "'body' matches none": lambda: peers(algorithms.similar_peers(compare="body")),
+            ("must not be timed already ", "phases local, exchange, clock; call timed once"): (
+                lambda: algorithms.timed(algorithms.timed(algorithms.dsgd(0.1)))
+            ),
+            ("`algorithm` must be synchronous, ", " itself; run it without timed"): lambda: started(
+                algorithms.timed(algorithms.ad_psgd(0.1)), RING
+            ),
+            "with a server": lambda: started(
+                algorithms.timed(algorithms.fedavg(0.1), {"delay": np.ones((N, N))}), RING
+            ),
+            ("same to all neighbors for ad_psgd", "use sign_flip, noise or alie"): lambda: started(
+                algorithms.ad_psgd(0.1), RING, attackers=attacks.dissensus([1], 1.0)
+            ),
+            ("`init` must be 'common' or 'given' for pfedgraph", "got 'independent'"): (
+                lambda: started(algorithms.pfedgraph(0.1)),
+                lambda: started(algorithms.pfedgraph(0.1), init="given"),
+            ),
+            "one of `tau` and `delta`": lambda: algorithms.clipped_gossip(0.1),
+            "got tau=1.0 and delta=0.1; give": lambda: algorithms.clipped_gossip(
+                0.1, tau=1.0, delta=0.1
+            ),
+        },
+        TypeError: {
+            "`local` must be a Phase": lambda: chain("wrong", local=lambda models: models),
+            "must have a name, got one without; write chain('wrong', local=sgd(lr=0.1": (
+                lambda: chain("wrong", algorithms.sgd(0.1))
+            ),
+        },
+    },
     *values(
         lambda phases: started(chain("own", **phases), LOOSE),
         ({"a": FREE, "b": on_kept_models("a", FREE)}, "`owner`", "'anchor' in its state, but 'a'"),
@@ -590,47 +587,12 @@ PHASES = [
         (("hed", problems.linear()), "`head`, or a part, must name parameters"),
         (("head", Twice()), "`head` must be a layer that the model calls once"),
     ),
-    (ValueError, "'hed' matches none", lambda: peers(scored_peers(head="hed"))),
-    (ValueError, "'body' matches none", lambda: peers(algorithms.similar_peers(compare="body"))),
-    *values(
-        algorithms.timed,
-        (algorithms.timed(algorithms.dsgd(0.1)), "must not be timed already ", "call timed once"),
-        (algorithms.timed(algorithms.dsgd(0.1)), "with phases local, exchange, clock"),
-    ),
-    (
-        ValueError,
-        ("`algorithm` must be synchronous, ", " itself; run it without timed"),
-        lambda: started(algorithms.timed(algorithms.ad_psgd(0.1)), RING),
-    ),
     *values(
         lambda clock: algorithms.timed(algorithms.centralized(0.1), clock),
         ({"compute": [1, 2]}, "`compute` must be one number for centralized, ", "shape (2,); give"),
         ({"delay": np.ones((4, 4))}, "`delay` must be one number for centralized, ", "(4, 4)"),
     ),
-    (
-        ValueError,
-        "with a server",
-        lambda: started(algorithms.timed(algorithms.fedavg(0.1), {"delay": np.ones((N, N))}), RING),
-    ),
-    *values(
-        lambda build: started(build(0.1), RING, attackers=attacks.dissensus([1], 1.0)),
-        (algorithms.ad_psgd, "same to all neighbors for ad_psgd", "use sign_flip, noise or alie"),
-        (algorithms.random_walks, "same to all neighbors for random_walks", "'dissensus'"),
-    ),
-    (
-        ValueError,
-        ("`init` must be 'common' or 'given' for pfedgraph", "got 'independent'"),
-        lambda: started(algorithms.pfedgraph(0.1)),
-        lambda: started(algorithms.pfedgraph(0.1), init="given"),
-    ),
-    *every(
-        ValueError,
-        "one of `tau` and `delta`",
-        lambda: algorithms.clipped_gossip(0.1),
-        lambda: algorithms.clipped_gossip(0.1, tau=1.0, delta=0.1),
-        lambda: algorithms.self_centered_clipping(0.1),
-    ),
-]
+)
 
 
 def on_graph(given):
@@ -672,8 +634,11 @@ GRAPHS = [
         (("ad_psgd", [RING, CYCLE], {}), f"{UNDIRECTED} ad_psgd"),
         (("random_walks", CYCLE, {}), f"{UNDIRECTED} random_walks"),
         (("clique_averaging", STAR, {}), "must have groups for clique_averaging", "has none; use"),
-        (("trimmed_mean", RING, {"trim": 1}), "`mixing` must give more than 2 * trim neighbors"),
-        (("trimmed_mean", RING, {"trim": 1}), "at each node", "trim=1, node 0 receives from 2 "),
+        (
+            ("trimmed_mean", RING, {"trim": 1}),
+            "`mixing` must give more than 2 * trim neighbors at each",
+            "trim=1, node 0 receives from 2 ",
+        ),
     ),
     *types(
         on_graph,
@@ -716,23 +681,23 @@ GRAPHS = [
             "the column of node 1 sums to 0.833333, the furthest from 1",
         ),
     ),
-    (
-        TopologyError,
-        "symmetric",
-        lambda: needing(algorithms.symmetric, STAR, mixing=mixing.uniform),
-        lambda: needing(algorithms.symmetric, STAR, mixing=mixing.metropolis_hastings),
-    ),
-    (
-        TopologyError,
-        ("must have eigenvalues above -1 for extra", "is -1; use", "mixing.lazy"),
-        lambda: started(algorithms.extra(0.1), RING, mixing=halves),
-        lambda: started(algorithms.extra(0.1), RING, mixing=lazy),
-    ),
-    (
-        TopologyError,
-        ("must have a spectral gap above 0", "since W has the eigenvalue -1; mixing.lazy"),
-        lambda: started(algorithms.choco_sgd(0.1), RING, mixing=halves),
-        lambda: started(algorithms.choco_sgd(0.1), RING, mixing=lazy),
+    *rows(
+        {
+            TopologyError: {
+                "symmetric": (
+                    lambda: needing(algorithms.symmetric, STAR, mixing=mixing.uniform),
+                    lambda: needing(algorithms.symmetric, STAR, mixing=mixing.metropolis_hastings),
+                ),
+                ("must have eigenvalues above -1 for extra", "is -1; use", "mixing.lazy"): (
+                    lambda: started(algorithms.extra(0.1), RING, mixing=halves),
+                    lambda: started(algorithms.extra(0.1), RING, mixing=lazy),
+                ),
+                ("must have a spectral gap above 0", "has the eigenvalue -1; mixing.lazy"): (
+                    lambda: started(algorithms.choco_sgd(0.1), RING, mixing=halves),
+                    lambda: started(algorithms.choco_sgd(0.1), RING, mixing=lazy),
+                ),
+            }
+        }
     ),
     *values(
         lambda given: pushed(algorithms.dfedpgp(0.1, mode=given[0], head="1.bias"), given[1]),
@@ -768,10 +733,10 @@ def compressing(parts):
     return started(algorithms.choco_sgd(0.1, compressor=own, gamma=0.5, batch_size=4), RING)
 
 
-def measured(name, apply, delta):
+def measured(apply, delta):
     """Run a round with a compressor that declares a contraction."""
     own = algorithms.Compressor("mine", apply, lambda d, size: 2 * d, lambda d: delta, False)
-    return sent_by((name, own))
+    return sent_by(("choco_sgd", own))
 
 
 TAKES = "of the compressor 'mine' must be a function of"
@@ -780,7 +745,6 @@ SMALLER = "`compressor` must make messages smaller"
 COMPRESSORS = [
     *types(
         lambda compressor: algorithms.beer(0.1, gamma=0.3, compressor=compressor),
-        (3, "`compressor`"),
         (algorithms.top_k, "`compressor` must be a Compressor"),
     ),
     *values(
@@ -789,7 +753,6 @@ COMPRESSORS = [
             "topk(0.1)",
             "by one of top_k, random_k, sign, quantized, no_compression, got 'topk(0.1)'",
         ),
-        ("signs", "`compressor`"),
         ("top_k", "missing 1 required positional argument"),
         ("top_k(1.0)", "`share` must be above 0 and below 1", "no_compression()"),
         ("os.remove('x')", "by one of"),
@@ -798,8 +761,6 @@ COMPRESSORS = [
     *values(
         sent_by,
         (("choco_sgd", algorithms.top_k(0.999)), f"{SMALLER}, got top_k", "no_compression()"),
-        (("beer", algorithms.random_k(0.999)), SMALLER),
-        (("deepsqueeze", algorithms.top_k(0.99)), SMALLER),
     ),
     *types(
         compressing,
@@ -822,26 +783,13 @@ COMPRESSORS = [
         ({"nbytes": lambda d, itemsize: d / 3}, "must return a whole number of bytes"),
         ({"contraction": lambda d: "half"}, f"{DELTA}, got 'half'"),
         ({"contraction": lambda d: 2.0}, f"{DELTA}, got 2.0"),
-        ({"contraction": lambda d: NAN}, f"{DELTA}, got nan"),
     ),
-    *(
-        row
-        for name in ("choco_sgd", "beer", "deepsqueeze")
-        for row in values(
-            lambda given, name=name: measured(name, *given),
-            (
-                (lambda x, rng: 2 * x, 0.9),
-                "of mine() must be a delta ",
-                " got 0.9, but ",
-                " is 1; ",
-            ),
-            ((lambda x, rng: 0.5 * x, 0.9), "||x||^2 is 0.25"),
-            ((lambda x, rng: x / 0, 0.9), "NaN or infinity for a row of finite numbers"),
-            (
-                (lambda x, rng: x / x.norm(dim=1, keepdim=True), 0.1),
-                "NaN or infinity for a row of z",
-            ),
-        )
+    *values(
+        lambda given: measured(*given),
+        ((lambda x, rng: 2 * x, 0.9), "of mine() must be a delta ", " got 0.9, but ", " is 1; "),
+        ((lambda x, rng: 0.5 * x, 0.9), "||x||^2 is 0.25"),
+        ((lambda x, rng: x / 0, 0.9), "NaN or infinity for a row of finite numbers"),
+        ((lambda x, rng: x / x.norm(dim=1, keepdim=True), 0.1), "infinity for a row of zeros"),
     ),
 ]
 
@@ -871,8 +819,6 @@ POLICIES = [
     *types(
         returned,
         (None, NO_CHOICE, "; mixing"),
-        (torch.eye(N), NO_CHOICE),
-        (NOBODY, NO_CHOICE),
         (Choice(torch.eye(N)), NO_CHOICE),  # pyright: ignore
         (Choice(NOBODY, downloads=[np.eye(N)]), "must hold MixingMatrix, got ndarray"),
         (Choice(NOBODY, downloads=NOBODY), "must be lists"),
@@ -903,29 +849,27 @@ POLICIES = [
         (lambda models: {0: yielding(models.flat[:, :7])}, "got shape (6, 7)"),
         (lambda models: {0: yielding("text")}, "got str"),
     ),
-    (
-        ValueError,
-        "nodes from 0 to n-1=5, got 6",
-        lambda: tried(lambda models: {N: yielding(models.flat)}),
+    *rows(
+        {
+            ValueError: {
+                "nodes from 0 to n-1=5, got 6": lambda: tried(
+                    lambda models: {N: yielding(models.flat)}
+                ),
+                "`clients` must give every node val examples, on which": lambda: tried(
+                    lambda models: {0: yielding(models.flat[:1])}, problems.equal_clients()
+                ),
+                ("`clients` must give every node val examples", "val_fraction"): (
+                    lambda: started(algorithms.dpfl(0.1)),
+                    lambda: started(algorithms.dpfl(0.1), clients=problems.validated_clients()),
+                ),
+                "`budget`": (
+                    lambda: algorithms.dpfl(0.1, budget=0, count_self=True),
+                    lambda: algorithms.dpfl(0.1, budget=1, count_self=True),
+                ),
+                "`loss_refresh`": lambda: refresh_losses("mix", "none"),
+            }
+        }
     ),
-    (
-        ValueError,
-        "`clients` must give every node val examples, on which",
-        lambda: tried(lambda models: {0: yielding(models.flat[:1])}, problems.equal_clients()),
-    ),
-    (
-        ValueError,
-        ("`clients` must give every node val examples", "val_fraction"),
-        lambda: started(algorithms.dpfl(0.1)),
-        lambda: started(algorithms.dpfl(0.1), None, None, problems.validated_clients()),
-    ),
-    (
-        ValueError,
-        "`budget`",
-        lambda: algorithms.dpfl(0.1, budget=0, count_self=True),
-        lambda: algorithms.dpfl(0.1, budget=1, count_self=True),
-    ),
-    (ValueError, "`loss_refresh`", lambda: refresh_losses("mix", "none")),
 ]
 
 
@@ -952,10 +896,8 @@ CLOCKS = [
         ({"compute": "fast"}, f"`clock.compute` {SUCH} 1.0 or expo", "lognormal, got 'fast'"),
         ({"compute": "exponential(0)"}, "`clock.compute` must be finite seconds above 0"),
         ({"compute": "exponential(1"}, f"`clock.compute` {SUCH} "),
-        ({"compute": clocks.exponential(0)}, "`clock.compute` must be finite seconds above 0"),
         ({"compute": "exponential([1, 0])"}, "`mean` must be", "got 0 for node 1"),
         ({"compute": "nan"}, f"`clock.compute` {SUCH} ", " got 'nan'"),
-        ({"compute": "-1.0"}, "seconds above 0, got -1"),
         ({"delay": "lognormal(0.1)"}, f"`clock.delay` {SUCH}", "missing 1 required", "sigma"),
         ({"delay": "lognormal(0.1, sigma=-1)"}, "`sigma` must be a finite number of at least 0"),
         ({"delay": "eval(0.1)"}, f"`clock.delay` {SUCH} ", " by one of exponential, lognormal"),
@@ -975,20 +917,17 @@ CLOCKS = [
         (lambda rng, count: np.ones((count, 2)), "shape (1,), got shape (1, 2)"),
         (lambda rng, count: np.full(count, "1"), "shape (1,), got shape (1,) of <U1"),
         (lambda rng, count: rng.standard_normal(count), "finite numbers ", ", got -", "; bound"),
-        (lambda rng, count: np.full(count, NAN), "finite numbers ", ", got nan; bound"),
         (lambda rng, count: np.full(count, INF), "finite numbers ", ", got inf; bound"),
     ),
     *types(
         lambda factor: clocks.Times(1.0, factor),
         (3.0, "`factor` must be a function", "(rng, count)"),
-        ("exp", "`factor` must be a function", "(rng, count)"),
         (lambda rng: np.ones(1), "`factor` must be a function", "(rng, count)"),
     ),
     *values(
         clocks.exponential,
         ([1, 0], "`mean` must be finite seconds above 0, got 0 for node 1"),
         (-1, "`mean` must be finite seconds of at least 0, got -1"),
-        (NAN, "`mean` must be finite seconds of at least 0, got nan"),
         ([[0, 1], [-1, 0]], "`mean` ", " got -1 at (1, 0)"),
         (np.ones((2, 3)), "`mean` must be ", " got shape (2, 3)"),
     ),
@@ -999,17 +938,8 @@ CLOCKS = [
     ),
 ]
 
-ROWS = [
-    *TYPES,
-    *AMOUNTS,
-    *SCHEDULES,
-    *FUNCTIONS,
-    *PHASES,
-    *GRAPHS,
-    *COMPRESSORS,
-    *POLICIES,
-    *CLOCKS,
-]
+ROWS = TYPES + AMOUNTS + SCHEDULES + FUNCTIONS + TERMS + PHASES
+ROWS += GRAPHS + COMPRESSORS + POLICIES + CLOCKS
 
 
 @pytest.mark.parametrize("row", ROWS, ids=named)

@@ -27,7 +27,6 @@ from topofl import (
     topologies,
 )
 from topofl.algorithms import Phase, chain, gossip, sgd
-from topofl.algorithms.exchanges import robust
 from topofl.engine.fingerprint import OtherRunError
 
 RING, STAR = topologies.ring(6), topologies.star(6)
@@ -333,7 +332,7 @@ TYPE_ERRORS = {
     "`key` must be text": plays(lambda models, round: round.gradients(models, 4, None)),
     ("`rule` of round.aggregate must be", "got 'median'", "; give"): aggregating("median"),
     "(own, received, weights), got one of (own, r": aggregating(lambda own, received: own),
-    "`rule` must be a function of (own, received, w": lambda: robust.aggregate("median"),
+    "`rule` must be a function of (own, received, w": lambda: algorithms.aggregate("median"),
     # configured
     "[evaluation] `every` must be an integer, got True": built(evaluation=True),
     "[evaluation] `fine_tune` must be a Phase": built(evaluation={"fine_tune": "sgd"}),

@@ -115,10 +115,7 @@ ALGORITHMS: dict[str, Row] = {
     # asynchronous
     "ad_psgd": Row(0.1, killed={"clock": CLOCK | {"bandwidth": 1e4}}, mixes=False),
     "random_walks": Row(
-        0.1,
-        killed={"walks": 3, "merge": True, "clock": CLOCK},
-        mixes=False,
-        random_messages=True,
+        0.1, killed={"walks": 3, "merge": True, "clock": CLOCK}, mixes=False, random_messages=True
     ),
     # with a server
     "fedadam": Row(0.05, **SERVED, common_start=True),

@@ -19,7 +19,6 @@ from tests.rows import tasks
 from tests.rows.methods import ALGORITHMS
 from topofl import algorithms, attacks, data, mixing, models, topologies
 from topofl._support.seeding import seeded_torch
-from topofl.algorithms.exchanges import robust
 from topofl.algorithms.exchanges.peers import can_receive
 
 ROUNDS = 5
@@ -119,7 +118,8 @@ def median_of_neighbors():
     def median(own, received, weights):
         return torch.cat([own[None], received]).median(0).values
 
-    return algorithms.chain("median", local=algorithms.sgd(0.1), exchange=robust.aggregate(median))
+    exchange = algorithms.aggregate(median)
+    return algorithms.chain("median", local=algorithms.sgd(0.1), exchange=exchange)
 
 
 def ensemble(models, round):

@@ -8,16 +8,15 @@ average with peers that a policy chooses (:func:`greedy_peers`, :func:`random_pe
 (:data:`everything`, :data:`head`, :data:`body`, :func:`part`); and participation (:func:`sampled`).
 """
 
-from topofl.algorithms.asynchronous.nodes_and_walks import ad_psgd, random_walks
+from types import FunctionType as _FunctionType
+
+# Star imports avoid naming each method again. Type checkers and editors read the names from the
+# `__all__` of each module.
+from topofl.algorithms.asynchronous.nodes_and_walks import *
 from topofl.algorithms.asynchronous.timed import timed as timed
-from topofl.algorithms.bias_free import d2, dsgt, extra, local_gt, push_diging, sab
-from topofl.algorithms.byzantine_robust import (
-    clipped_gossip,
-    coordinate_median,
-    self_centered_clipping,
-    trimmed_mean,
-)
-from topofl.algorithms.compressed import beer, choco_sgd, deepsqueeze
+from topofl.algorithms.bias_free import *
+from topofl.algorithms.byzantine_robust import *
+from topofl.algorithms.compressed import *
 from topofl.algorithms.contract.descent import Descend as Descend
 from topofl.algorithms.contract.descent import GradientPoint as GradientPoint
 from topofl.algorithms.contract.descent import ascent as ascent
@@ -65,11 +64,13 @@ from topofl.algorithms.contract.terms import momentum as momentum
 from topofl.algorithms.contract.terms import proximal as proximal
 from topofl.algorithms.contract.terms import tracking as tracking
 from topofl.algorithms.contract.terms import weight_decay as weight_decay
-from topofl.algorithms.decentralized.dp_dsgd import dp_dsgd
-from topofl.algorithms.decentralized.dsgd import clique_averaging, dsgd
-from topofl.algorithms.decentralized.momentum import dadam, qg_dsgdm
-from topofl.algorithms.decentralized.passes import dfedavgm, dfedavgm_p, dfedsam, osgp
-from topofl.algorithms.decentralized.relay_sgd import relay_sgd
+from topofl.algorithms.decentralized.dp_dsgd import *
+from topofl.algorithms.decentralized.dsgd import *
+from topofl.algorithms.decentralized.momentum import *
+from topofl.algorithms.decentralized.passes import *
+from topofl.algorithms.decentralized.relay_sgd import *
+from topofl.algorithms.exchanges.average import Aggregation as Aggregation
+from topofl.algorithms.exchanges.average import aggregate as aggregate
 from topofl.algorithms.exchanges.average import gossip as gossip
 from topofl.algorithms.exchanges.average import push_sum as push_sum
 from topofl.algorithms.exchanges.average import server_average as server_average
@@ -84,72 +85,23 @@ from topofl.algorithms.exchanges.greedy import random_peers as random_peers
 from topofl.algorithms.exchanges.peers import Choice as Choice
 from topofl.algorithms.exchanges.peers import Policy as Policy
 from topofl.algorithms.exchanges.peers import average_over_peers as average_over_peers
-from topofl.algorithms.exchanges.robust import Aggregation as Aggregation
-from topofl.algorithms.exchanges.robust import aggregate as aggregate
 from topofl.algorithms.exchanges.scored import refresh_losses as refresh_losses
 from topofl.algorithms.exchanges.scored import scored_peers as scored_peers
 from topofl.algorithms.exchanges.similar import similar_peers as similar_peers
-from topofl.algorithms.learned_graphs import dpfl, pfeddst, pfedgraph, random_collaboration
-from topofl.algorithms.personalized.dispfl import dispfl
-from topofl.algorithms.personalized.fedbn import fedbn
-from topofl.algorithms.personalized.fedproto import fedproto
-from topofl.algorithms.personalized.personal_heads import dfedpgp, fedbabu, fedper, fedrep
-from topofl.algorithms.personalized.personal_models import apfl, ditto, knn_per, per_fedavg
-from topofl.algorithms.references import centralized, local_only
-from topofl.algorithms.server.corrected import feddyn, scaffold
-from topofl.algorithms.server.fedavg import fedavg, fedprox
-from topofl.algorithms.server.fednova import fednova
-from topofl.algorithms.server.fedopt import fedadam, fedavgm, fedyogi
+from topofl.algorithms.learned_graphs import *
+from topofl.algorithms.personalized.dispfl import *
+from topofl.algorithms.personalized.fedproto import *
+from topofl.algorithms.personalized.personal_heads import *
+from topofl.algorithms.personalized.personal_models import *
+from topofl.algorithms.references import *
+from topofl.algorithms.server.corrected import *
+from topofl.algorithms.server.fedavg import *
+from topofl.algorithms.server.fednova import *
+from topofl.algorithms.server.fedopt import *
 
-__all__ = [
-    "ad_psgd",
-    "apfl",
-    "beer",
-    "centralized",
-    "choco_sgd",
-    "clipped_gossip",
-    "clique_averaging",
-    "coordinate_median",
-    "d2",
-    "dadam",
-    "deepsqueeze",
-    "dfedavgm",
-    "dfedavgm_p",
-    "dfedpgp",
-    "dfedsam",
-    "dispfl",
-    "ditto",
-    "dp_dsgd",
-    "dpfl",
-    "dsgd",
-    "dsgt",
-    "extra",
-    "fedadam",
-    "fedavg",
-    "fedavgm",
-    "fedbabu",
-    "fedbn",
-    "feddyn",
-    "fednova",
-    "fedper",
-    "fedproto",
-    "fedprox",
-    "fedrep",
-    "fedyogi",
-    "knn_per",
-    "local_gt",
-    "local_only",
-    "osgp",
-    "per_fedavg",
-    "pfeddst",
-    "pfedgraph",
-    "push_diging",
-    "qg_dsgdm",
-    "random_collaboration",
-    "random_walks",
-    "relay_sgd",
-    "sab",
-    "scaffold",
-    "self_centered_clipping",
-    "trimmed_mean",
-]
+__all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
+    name
+    for name, value in globals().items()
+    if isinstance(value, _FunctionType) and value.__annotations__.get("return") is Algorithm
+    if name not in ("chain", "timed")
+)

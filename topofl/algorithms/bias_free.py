@@ -1,14 +1,11 @@
 """Methods without the bias of D-SGD: gradient tracking, EXTRA, D^2, K-GT, Push-DIGing and S-AB."""
 
-from collections.abc import Callable
-
-import numpy as np
 import torch
 
 from topofl._support.check import check_int, check_positive, check_switch
 from topofl._support.public import public
-from topofl.algorithms.contract.descent import Rate, Schedule, descend
-from topofl.algorithms.contract.local import Training, train
+from topofl.algorithms.contract.descent import Rate, descend
+from topofl.algorithms.contract.local import Training, steps_and_rates, train
 from topofl.algorithms.contract.needs import (
     doubly_stochastic,
     eigenvalues_above,
@@ -19,7 +16,7 @@ from topofl.algorithms.contract.needs import (
 )
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State, no_state
-from topofl.algorithms.contract.terms import correction, tracking
+from topofl.algorithms.contract.terms import correction, tracking, zeros
 from topofl.algorithms.exchanges.average import gossip_with, pushed_weights
 
 __all__ = ["d2", "dsgt", "extra", "local_gt", "push_diging", "sab"]
@@ -144,20 +141,12 @@ def extra(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     True
     """
     steps = descend(lr=lr)
-    exchange = Phase(_extra_start, _extra_exchange(steps.lr), {"weights": "round"}, rowwise=True)
-    return chain("extra", local=train(steps, batch_size=batch_size), exchange=exchange)
 
+    def start(models: Models) -> State:
+        return {"sent": models.flat.clone(), "correction": torch.zeros_like(models.flat)}
 
-def _extra_start(models: Models) -> State:
-    """Return the initial models, which are the first messages, and corrections of 0."""
-    return {"sent": models.flat.clone(), "correction": torch.zeros_like(models.flat)}
-
-
-def _extra_exchange(lr: Schedule) -> Callable[[Models, State, Round], State]:
-    """Return the exchange, which adds corrections and the disagreement of the previous models."""
-
-    def apply(models: Models, state: State, round: Round) -> State:
-        rate = float(lr(round.t, 0))
+    def add_corrections(models: Models, state: State, round: Round) -> State:
+        rate = float(steps.lr(round.t, 0))
         apart = state["sent"].clone()
         round.mix(round.weights, apart)
         apart.sub_(state["sent"])
@@ -167,7 +156,8 @@ def _extra_exchange(lr: Schedule) -> Callable[[Models, State, Round], State]:
         state["sent"].copy_(models.flat)
         return state
 
-    return apply
+    exchange = Phase(start, add_corrections, {"weights": "round"}, rowwise=True)
+    return chain("extra", local=train(steps, batch_size=batch_size), exchange=exchange)
 
 
 _ABOVE_MINUS_THIRD = eigenvalues_above(
@@ -243,22 +233,10 @@ def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
     """
     lazy = bool(check_switch("lazy", lazy, auto=False))
     steps = descend(lr=lr)
-    settings = {"weights": "round", "lazy": lazy}
-    exchange = Phase(_d2_start, _d2_exchange(steps.lr, lazy), settings, rowwise=True)
-    return chain("d2", local=train(steps, batch_size=batch_size), exchange=exchange)
 
-
-def _d2_start(models: Models) -> State:
-    """Return corrections of 0."""
-    return {"correction": torch.zeros_like(models.flat)}
-
-
-def _d2_exchange(lr: Schedule, lazy: bool) -> Callable[[Models, State, Round], State]:
-    """Return the exchange of corrected models, which updates the corrections."""
-
-    def apply(models: Models, state: State, round: Round) -> State:
+    def mix_corrected(models: Models, state: State, round: Round) -> State:
         flat = models.flat
-        rate = float(lr(round.t, 0))
+        rate = float(steps.lr(round.t, 0))
         before = flat.clone()
         flat.add_(state["correction"], alpha=rate)
         kept = flat.clone() if lazy else None
@@ -269,7 +247,9 @@ def _d2_exchange(lr: Schedule, lazy: bool) -> Callable[[Models, State, Round], S
             torch.sub(flat, before, out=state["correction"]).div_(rate)
         return state
 
-    return apply
+    settings = {"weights": "round", "lazy": lazy}
+    exchange = Phase(zeros("correction"), mix_corrected, settings, rowwise=True)
+    return chain("d2", local=train(steps, batch_size=batch_size), exchange=exchange)
 
 
 @public
@@ -337,15 +317,7 @@ def local_gt(
         check_int("batch_size", batch_size, minimum=1),
         check_int("local_steps", local_steps, minimum=1),
     )
-    return chain(
-        "local_gt",
-        local=_corrected(training),
-        exchange=_direction_exchange(check_positive("global_lr", global_lr)),
-    )
-
-
-def _corrected(training: Training) -> Phase:
-    """Return the phase of corrected steps, which stores their mean direction and total rate."""
+    global_lr = check_positive("global_lr", global_lr)
 
     def init(models: Models) -> State:
         flat = models.flat
@@ -354,33 +326,29 @@ def _corrected(training: Training) -> Phase:
             "length": torch.zeros_like(flat[:, 0]),
         }
 
-    def apply(models: Models, state: State, round: Round) -> State:
+    def correct(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
-        steps = round.train(models, training, state)
-        rates = [training.descend.lr(round.t, k) for k in range(int(steps.max()))]
-        state["length"].copy_(torch.from_numpy(np.cumsum([0.0, *rates])[round.own_rows(steps)]))
-        length = state["length"][:, None]
+        length = steps_and_rates(models, training, state, round)
+        state["length"].copy_(length[:, 0])
         state["direction"].copy_(torch.where(length > 0, start.sub_(models.flat).div_(length), 0))
         return state
 
-    return Phase(init, apply, training.settings, rowwise=True)
-
-
-def _direction_exchange(global_lr: float) -> Phase:
-    """Return the phase that averages models and directions, which are sent in one message."""
-
-    def apply(models: Models, state: State, round: Round) -> State:
+    def average(models: Models, state: State, round: Round) -> State:
         local = round.state("local")
         direction = local["direction"]
-        correct = local["correction"].sub_(local["direction"])
+        corrections = local["correction"].sub_(direction)
         models.flat.addcmul_(direction, local["length"][:, None], value=1 - global_lr)
         round.mix(round.weights, models.flat, scalars=direction.shape[1])
         round.mix(round.weights, direction, counted=False)
-        correct.add_(direction)
+        corrections.add_(direction)
         return state
 
     settings = {"weights": "round", "global_lr": global_lr}
-    return Phase(no_state, apply, settings, rowwise=True)
+    return chain(
+        "local_gt",
+        local=Phase(init, correct, training.settings, rowwise=True),
+        exchange=Phase(no_state, average, settings, rowwise=True),
+    )
 
 
 @public
@@ -517,14 +485,12 @@ def sab(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     """
     local = train(descend(tracking(), lr=lr), batch_size=batch_size)
     settings = {"weights": "round", "tracked": "push"}
-    return chain(
-        "sab", local=local, exchange=Phase(_sab_start, _push_pull_exchange, settings, rowwise=True)
-    )
 
+    def start(models: Models) -> State:
+        return {"sent": models.flat.clone()}
 
-def _sab_start(models: Models) -> State:
-    """Return the initial models, which are the first messages."""
-    return {"sent": models.flat.clone()}
+    exchange = Phase(start, _push_pull_exchange, settings, rowwise=True)
+    return chain("sab", local=local, exchange=exchange)
 
 
 def _push_pull_exchange(models: Models, state: State, round: Round) -> State:

@@ -1,6 +1,5 @@
 """D-SGD with robust rules in place of weighted means, against Byzantine nodes."""
 
-from collections.abc import Callable
 from math import inf
 
 import numpy as np
@@ -14,22 +13,39 @@ from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import dsgd_steps, train
 from topofl.algorithms.contract.needs import Need, equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.round import Models, State
-from topofl.algorithms.contract.terms import Step, Term
-from topofl.algorithms.exchanges.robust import (
-    Aggregation,
-    aggregate,
-    denser_graph_remedy,
-    exposure_to_attackers,
-)
+from topofl.algorithms.contract.round import State
+from topofl.algorithms.contract.terms import Step, Term, zeros
+from topofl.algorithms.exchanges.average import Aggregation, aggregate
 from topofl.mixing import MixingMatrix
 
 __all__ = ["clipped_gossip", "coordinate_median", "self_centered_clipping", "trimmed_mean"]
 
 
+def _exposure(weights: MixingMatrix, bad: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return how many models each node receives, how many from attackers, and their weight.
+
+    All are (n,), and 0 for attackers; `bad` are (n,) booleans: the attackers.
+    """
+    matrix = weights.weights.tocoo()
+    counted = (matrix.row != matrix.col) & (matrix.data != 0) & ~bad[matrix.row]
+    receivers, attacks = matrix.row[counted], bad[matrix.col[counted]]
+    received, attackers, shares = (
+        np.bincount(receivers, given, minlength=len(bad))
+        for given in (None, attacks, matrix.data[counted] * attacks)
+    )
+    return received, attackers.astype(int), shares
+
+
+def _denser_graph(n: int, attackers: int, most: int, arguments: str = "") -> str:
+    """Return the remedy for attackers, of which the fully connected graph tolerates `most`."""
+    if attackers <= most:
+        return f"use topologies.fully_connected({n}){arguments}"
+    return f"let at most {most} of the {n} nodes attack, since no graph tolerates more"
+
+
 def _beyond_radius(weights: MixingMatrix, bad: np.ndarray, *, delta: float | None) -> str:
     """Return at which node attackers weigh more than is tolerated, or an empty text."""
-    _, _, shares = exposure_to_attackers(weights, bad)
+    _, _, shares = _exposure(weights, bad)
     half = (1 - weights.weights.diagonal()) / 2
     # sums of weights are rounded
     limit = half * (1 - 1e-9) if delta is None else delta * (1 + 1e-9)
@@ -48,7 +64,7 @@ def _beyond_radius(weights: MixingMatrix, bad: np.ndarray, *, delta: float | Non
         remedy = f"give delta={np.ceil(most * 1000) / 1000:g}"
     else:
         share = "" if delta is None else f" and delta={np.ceil(count / n * 1000) / 1000:g}"
-        remedy = denser_graph_remedy(n, count, (n - 2) // 2, share)
+        remedy = _denser_graph(n, count, (n - 2) // 2, share)
     name = node_name(weights.nodes, int(over[0]))
     return f"attackers weigh {shares[over[0]]:.3g} at node {name}, {bound}; {remedy}"
 
@@ -156,28 +172,22 @@ def _clipping(tau: float | None, delta: float | None) -> Phase:
             "give delta=0.1"
         )
     if tau is not None:
-        radius = tau if tau == inf else check_positive("tau", tau)
-        return aggregate(
-            _clipped(lambda distances, weights: distances.new_full((), radius)), tau=radius
-        )
-    share = check_positive("delta", check_fraction("delta", delta))
-    return aggregate(
-        _clipped(lambda distances, weights: _radius(distances, weights, share)), delta=share
-    )
-
-
-def _clipped(radius: Callable[[Tensor, Tensor], Tensor]) -> Aggregation:
-    """Return the rule that adds differences from neighbors, clipped to a radius."""
+        setting = {"tau": tau if tau == inf else check_positive("tau", tau)}
+    else:
+        setting = {"delta": check_positive("delta", check_fraction("delta", delta))}
 
     def rule(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
         apart = received - own
         distances = torch.linalg.vector_norm(apart, dim=1)
         finite = torch.isfinite(distances)
-        tau = radius(distances, weights)
-        factors = torch.where(distances > tau, tau / distances, 1) * weights
+        if delta is None:
+            radius = distances.new_full((), setting["tau"])
+        else:
+            radius = _radius(distances, weights, setting["delta"])
+        factors = torch.where(distances > radius, radius / distances, 1) * weights
         return own + torch.where(finite, factors, 0) @ torch.where(finite[:, None], apart, 0)
 
-    return rule
+    return aggregate(rule, **setting)
 
 
 def _radius(distances: Tensor, weights: Tensor, delta: float) -> Tensor:
@@ -254,22 +264,19 @@ def _averaged(alpha: float) -> Term:
     """Return the term whose direction is the running average of gradients."""
     alpha = check_positive("alpha", check_probability("alpha", alpha))
 
-    def init(models: Models) -> State:
-        return {"average": torch.zeros_like(models.flat)}
-
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         return own["average"].lerp_(g, alpha)
 
-    return Term("averaged", update, init, elementwise=True, settings={"alpha": alpha})
+    return Term("averaged", update, zeros("average"), elementwise=True, settings={"alpha": alpha})
 
 
 def _beyond_median(weights: MixingMatrix, bad: np.ndarray) -> str:
     """Return at which node half or more of the values are from attackers, or an empty text."""
-    received, attackers, _ = exposure_to_attackers(weights, bad)
+    received, attackers, _ = _exposure(weights, bad)
     worst = int((attackers / (received + 1)).argmax())
     if 2 * attackers[worst] < received[worst] + 1:
         return ""
-    remedy = denser_graph_remedy(weights.n, int(bad.sum()), (weights.n - 1) // 2)
+    remedy = _denser_graph(weights.n, int(bad.sum()), (weights.n - 1) // 2)
     return (
         f"node {node_name(weights.nodes, worst)} receives from {attackers[worst]} attackers, half "
         f"or more of its {received[worst] + 1} values, its own included; {remedy}"
@@ -351,7 +358,7 @@ def _median(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
 
 def _too_few(weights: MixingMatrix, *, trim: int) -> str:
     """Return which node receives from others, but from too few to trim, or an empty text."""
-    received, _, _ = exposure_to_attackers(weights, np.zeros(weights.n, dtype=bool))
+    received, _, _ = _exposure(weights, np.zeros(weights.n, dtype=bool))
     few = np.flatnonzero((received > 0) & (received <= 2 * trim))
     if not len(few):
         return ""
@@ -364,7 +371,7 @@ def _too_few(weights: MixingMatrix, *, trim: int) -> str:
 
 def _beyond_trim(weights: MixingMatrix, bad: np.ndarray, *, trim: int) -> str:
     """Return which node receives from the most attackers, if more than `trim`, or an empty text."""
-    _, attackers, _ = exposure_to_attackers(weights, bad)
+    _, attackers, _ = _exposure(weights, bad)
     worst = int(attackers.argmax())
     most = int(attackers[worst])
     if most <= trim:
@@ -373,7 +380,7 @@ def _beyond_trim(weights: MixingMatrix, bad: np.ndarray, *, trim: int) -> str:
         remedy = f"give trim={most}"
     else:
         count = int(bad.sum())
-        remedy = denser_graph_remedy(weights.n, count, (weights.n - 2) // 2, f" and trim={count}")
+        remedy = _denser_graph(weights.n, count, (weights.n - 2) // 2, f" and trim={count}")
     name = node_name(weights.nodes, worst)
     return f"node {name} receives from {most} attackers, more than trim={trim}; {remedy}"
 

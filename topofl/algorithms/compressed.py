@@ -10,7 +10,7 @@ from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import dsgd_steps, train
 from topofl.algorithms.contract.needs import Need, doubly_stochastic, needing, static, symmetric
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain
+from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.terms import tracking
 from topofl.algorithms.exchanges.compressors import (
@@ -128,11 +128,6 @@ def choco_sgd(
     compressor = check_compressor(compressor)
     gamma = None if gamma is None else check_consensus_step(gamma)
     local = dsgd_steps(lr, batch_size, momentum, local_steps)
-    return chain("choco_sgd", local=local, exchange=_choco_exchange(compressor, gamma))
-
-
-def _choco_exchange(compressor: Compressor, gamma: float | None) -> Phase:
-    """Return the phase that sends compressed differences and averages estimates."""
     proven = lru_cache(maxsize=1)(_proven_gamma)
 
     def apply(models: Models, state: State, round: Round) -> State:
@@ -145,9 +140,9 @@ def _choco_exchange(compressor: Compressor, gamma: float | None) -> Phase:
         models.flat.add_(disagreement(round, estimate), alpha=step)
         return state
 
-    return compressed_exchange(
-        compressor, "proven" if gamma is None else gamma, ("estimate",), apply
-    )
+    told = "proven" if gamma is None else gamma
+    exchange = compressed_exchange(compressor, told, ("estimate",), apply)
+    return chain("choco_sgd", local=local, exchange=exchange)
 
 
 def _proven_gamma(weights: MixingMatrix, delta: float) -> float:
@@ -227,14 +222,8 @@ def beer(
     >>> round(float(plain["bytes"][-1] / compressed["bytes"][-1]), 1)
     4.0
     """
-    exchange = _beer_exchange(check_compressor(compressor), check_consensus_step(gamma))
-    return chain(
-        "beer", local=train(descend(tracking(), lr=lr), batch_size=batch_size), exchange=exchange
-    )
-
-
-def _beer_exchange(compressor: Compressor, gamma: float) -> Phase:
-    """Return the phase that averages models and tracked gradients by compressed messages."""
+    compressor, gamma = check_compressor(compressor), check_consensus_step(gamma)
+    local = train(descend(tracking(), lr=lr), batch_size=batch_size)
 
     def apply(models: Models, state: State, round: Round) -> State:
         tracked = round.state("local")["tracked"]
@@ -246,7 +235,8 @@ def _beer_exchange(compressor: Compressor, gamma: float) -> Phase:
         round.send(round.weights, 2 * message_bytes(compressor, models.flat))
         return state
 
-    return compressed_exchange(compressor, gamma, ("models", "tracked"), apply)
+    exchange = compressed_exchange(compressor, gamma, ("models", "tracked"), apply)
+    return chain("beer", local=local, exchange=exchange)
 
 
 @public
@@ -316,14 +306,8 @@ def deepsqueeze(
     >>> round(float(plain["bytes"][-1] / compressed["bytes"][-1]), 1)
     30.2
     """
-    compressor = check_compressor(compressor)
-    gamma = check_consensus_step(gamma)
+    compressor, gamma = check_compressor(compressor), check_consensus_step(gamma)
     local = dsgd_steps(lr, batch_size, momentum, local_steps)
-    return chain("deepsqueeze", local=local, exchange=_squeezed_exchange(compressor, gamma))
-
-
-def _squeezed_exchange(compressor: Compressor, gamma: float) -> Phase:
-    """Return the phase that sends compressed models with error feedback and averages them."""
 
     def apply(models: Models, state: State, round: Round) -> State:
         error = state["error"].add_(models.flat)
@@ -333,4 +317,5 @@ def _squeezed_exchange(compressor: Compressor, gamma: float) -> Phase:
         round.send(round.weights, message_bytes(compressor, models.flat))
         return state
 
-    return compressed_exchange(compressor, gamma, ("error",), apply)
+    exchange = compressed_exchange(compressor, gamma, ("error",), apply)
+    return chain("deepsqueeze", local=local, exchange=exchange)

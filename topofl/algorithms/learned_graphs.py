@@ -6,7 +6,7 @@ from typing import Any
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_switch
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
-from topofl.algorithms.contract.local import check_epochs, sgd_of_rounds
+from topofl.algorithms.contract.local import sgd_of_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain, first_round, later_rounds
 from topofl.algorithms.contract.round import Part, as_part, everything, head
 from topofl.algorithms.contract.terms import cosine_pull
@@ -14,6 +14,7 @@ from topofl.algorithms.exchanges.greedy import greedy_peers, random_peers
 from topofl.algorithms.exchanges.peers import Policy, average_over_peers
 from topofl.algorithms.exchanges.scored import refresh_losses, scored_peers
 from topofl.algorithms.exchanges.similar import PULL_DIRECTIONS, similar_peers_with_pull
+from topofl.algorithms.personalized.personal_heads import heads_and_bodies
 
 __all__ = ["dpfl", "pfeddst", "pfedgraph", "random_collaboration"]
 
@@ -86,8 +87,8 @@ def dpfl(
     policy = greedy_peers(
         budget, every=every, keep=keep, streamed=streamed, count_self=count_self, passive=passive
     )  # fmt: skip
-    rest = (momentum, lr_decay, weight_decay, clip)
-    return _collaborating("dpfl", policy, lr, epochs, first_epochs, batch_size, *rest)
+    how = (momentum, lr_decay, weight_decay, clip)
+    return _collaborating("dpfl", policy, lr, epochs, first_epochs, batch_size, *how)
 
 
 @public
@@ -130,27 +131,23 @@ def random_collaboration(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    rest = (momentum, lr_decay, weight_decay, clip)
-    policy = random_peers(budget)
+    how = (momentum, lr_decay, weight_decay, clip)
     return _collaborating(
-        "random_collaboration", policy, lr, epochs, first_epochs, batch_size, *rest
+        "random_collaboration", random_peers(budget), lr, epochs, first_epochs, batch_size, *how
     )
 
 
 def _collaborating(
-    name: str,
-    policy: Policy,
-    lr: Rate,
-    epochs: int,
-    first_epochs: int | None,
-    batch_size: int,
-    *rest: Any,
+    name: str, policy: Policy, lr: Rate, epochs: int, first_epochs: int | None, *how: Any
 ) -> Algorithm:
-    """Return the chain of local training and averaging with the peers that `policy` chooses."""
+    """Return the chain of local training and averaging with the peers that `policy` chooses.
+
+    `how` are the batch size, and what ``sgd_of_rounds`` takes after the epochs.
+    """
+    batch_size, *rest = how
     epochs = check_int("epochs", epochs, minimum=1)
-    first = check_int(
-        "first_epochs", 2 * epochs if first_epochs is None else first_epochs, minimum=1
-    )
+    first = 2 * epochs if first_epochs is None else first_epochs
+    first = check_int("first_epochs", first, minimum=1)
     return chain(
         name,
         first=sgd_of_rounds(lr, batch_size, first, *rest, participants=first_round),
@@ -250,8 +247,8 @@ def pfeddst(
         k, threshold, standardize=standardize, alpha=alpha, recency_rate=recency_rate, cost=cost,
         header_sign=header_sign, loss_refresh=loss_refresh, head=personal,
     )  # fmt: skip
-    passes = check_epochs("head_epochs", head_epochs)
-    rest = (momentum, lr_decay, weight_decay, clip)
+    how = (momentum, lr_decay, weight_decay, clip)
+    phases = heads_and_bodies(personal, head_lr, head_epochs, lr, batch_size, epochs, *how)
     losses: dict[str, Any] = (
         {} if loss_refresh == "none" else {"losses": refresh_losses("exchange", loss_refresh)}
     )
@@ -259,8 +256,8 @@ def pfeddst(
         "pfeddst",
         exchange=average_over_peers(policy, personal.rest),
         **losses,
-        body=sgd_of_rounds(lr, batch_size, epochs, *rest, part=personal.rest),
-        head=sgd_of_rounds(head_lr, batch_size, passes, *rest, part=personal),
+        body=phases["body"],
+        head=phases["head"],
     )
 
 
@@ -330,15 +327,12 @@ def pfedgraph(
     """
     regulariser = check_nonnegative("regulariser", regulariser)
     check_switch("code_sign", code_sign, auto=False)
+    how = (momentum, lr_decay, weight_decay, clip)
     terms = [cosine_pull(PULL_DIRECTIONS)] if regulariser else []
-    local = sgd_of_rounds(
-        lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, terms=terms
-    )
-    exchange = average_over_peers(
-        similar_peers_with_pull(
-            strength, threshold, everything, -regulariser if code_sign else regulariser
-        )
-    )
+    local = sgd_of_rounds(lr, batch_size, epochs, *how, terms=terms)
+    pull = -regulariser if code_sign else regulariser
+    policy = similar_peers_with_pull(strength, threshold, everything, pull)
     settings = {"regulariser": regulariser} | ({"code_sign": True} if code_sign else {})
-    exchange = exchange._replace(settings={**exchange.settings, **settings})
+    policy = policy._replace(settings={**policy.settings, **settings})
+    exchange = average_over_peers(policy)
     return chain("pfedgraph", local=local, exchange=exchange)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from topofl._support.check import check_int, check_switch
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
-from topofl.algorithms.contract.local import check_work, sgd
+from topofl.algorithms.contract.local import check_work, sgd, sgd_descent, train
 from topofl.algorithms.contract.phase import Algorithm, chain
 
 __all__ = ["centralized", "local_only"]
@@ -101,15 +101,7 @@ def local_only(
     check_work(local_steps, epochs, name="local_steps")
     steps = None if local_steps is None else check_int("local_steps", local_steps, minimum=1)
     reset_momentum = bool(check_switch("reset_momentum", reset_momentum, auto=False))
-    local = sgd(
-        lr,
-        batch_size=batch_size,
-        steps=steps,
-        epochs=epochs,
-        momentum=momentum,
-        reset_momentum=reset_momentum,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-    )
+    how = (momentum, lr_decay, weight_decay, clip)
+    descent = sgd_descent(lr, *how, reset_momentum=reset_momentum)
+    local = train(descent, batch_size=batch_size, steps=steps, epochs=epochs)
     return chain("local_only", local=local)

@@ -15,7 +15,6 @@ from topofl.algorithms.exchanges.events import (
     kept_gradient,
     model_bytes,
     next_node,
-    node_mask,
     send_along,
     zero_times,
 )
@@ -111,7 +110,7 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
         stale = models.like(state["stale"])
         rate = rate_at(training.descend.lr, round.t, 0, theta.dtype)
         for group in groups_without_repeats(events, lambda event: event[:1]):
-            participants = node_mask(round.n, [i for i, _ in group])
+            participants = np.isin(np.arange(round.n), [i for i, _ in group])
             steps = round.train(stale, training, own, participants=participants)
             for i, j in group:
                 if j >= 0:
@@ -269,16 +268,13 @@ def random_walks(
             for r, i in enumerate(state["at"][0].tolist()):
                 walking[r] = theta[int(i)]
         events = _timeline(models, state, round, times)
-        for group in groups_without_repeats(
-            events, lambda event: [("walk", event[0]), ("node", event[1])]
-        ):
+        for group in groups_without_repeats(events, lambda one: [("walk", one[0]), one[1]]):
             for r, i, _ in group:
                 theta[i] = (walking[r] + state["came"][i]) / 2 if merge else walking[r]
                 if merge:
                     state["came"][i] = walking[r]
-            round.train(
-                models, training, {}, participants=node_mask(round.n, [i for _, i, _ in group])
-            )
+            here = np.isin(np.arange(round.n), [i for _, i, _ in group])
+            round.train(models, training, {}, participants=here)
             sent = round.published(theta)
             for r, i, j in group:
                 walking[r] = theta[i] if i == j else sent[i]

@@ -1,6 +1,6 @@
 """Simulated times of synchronous methods, for comparisons with asynchronous ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -128,16 +128,9 @@ class _Watched:
         self.calls += 1
         return self.round.rng(f"seconds/{self.name}/{self.calls}")
 
-    def train(
-        self,
-        models: Models,
-        training: Training,
-        state: State,
-        *,
-        participants: np.ndarray | None = None,
-    ) -> np.ndarray:
+    def train(self, models: Models, training: Training, state: State, **who: Any) -> np.ndarray:
         """Train, and add the time of the slowest node, per step if gradients are averaged."""
-        counts = self.round.train(models, training, state, participants=participants)
+        counts = self.round.train(models, training, state, **who)
         rng = self._rng
         nodes = np.repeat(np.arange(len(counts)), counts // training.per_step)
         taken = self.clock.steps(rng, nodes)
@@ -171,26 +164,16 @@ class _Watched:
         if counted:  # running statistics may travel with models
             self._wait(weights, cast(Any, self.round).exchanges[-1].nbytes, server)
 
-    def aggregate(
-        self,
-        weights: MixingMatrix,
-        values: Tensor,
-        rule: Callable[[Tensor, Tensor, Tensor], Tensor],
-        *,
-        scalars: int = 0,
-        counted: bool = True,
-    ) -> None:
+    def aggregate(self, weights: MixingMatrix, values: Tensor, rule: Any, **how: Any) -> None:
         """Aggregate values, and add the time of the slowest message, if any."""
-        self.round.aggregate(weights, values, rule, scalars=scalars, counted=counted)
-        if counted:
-            self._wait(weights, (values.shape[1] + scalars) * values.element_size())
+        self.round.aggregate(weights, values, rule, **how)
+        if how.get("counted", True):
+            self._wait(weights, (values.shape[1] + how.get("scalars", 0)) * values.element_size())
 
-    def send(
-        self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False
-    ) -> None:
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, **how: bool) -> None:
         """Count messages, and add the time of the slowest one."""
-        self.round.send(weights, nbytes, server=server)
-        self._wait(weights, nbytes, server)
+        self.round.send(weights, nbytes, **how)
+        self._wait(weights, nbytes, **how)
 
     def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """Record a value, or raise ``ValueError`` if it is simulated seconds."""

@@ -47,10 +47,6 @@ class _Schedule:
         return str(self.described)
 
 
-def _always(lr: float) -> Schedule:
-    return _Schedule(lr, lambda round, step: lr)
-
-
 @public
 def constant(lr: float) -> Schedule:
     """Return the schedule with the same learning rate in all rounds, equivalent to a number.
@@ -60,7 +56,7 @@ def constant(lr: float) -> Schedule:
     >>> constant(0.1)(5, 0)
     0.1
     """
-    return _always(check_positive("lr", lr))
+    return as_schedule("lr", check_positive("lr", lr))
 
 
 @public
@@ -86,7 +82,7 @@ def exponential(lr: float, decay: float) -> Schedule:
             "e.g. 0.99"
         )
     if decay == 1:
-        return _always(lr)
+        return constant(lr)
     told = f"exponential({lr!r}, {decay!r})"
     return _Schedule(told, lambda round, step: lr * decay**round)
 
@@ -130,22 +126,20 @@ def cosine(lr: float, *, rounds: int, warmup: int = 0, end: float = 0.0) -> Sche
         done = min(1.0, (round - warmup) / max(1, rounds - warmup))
         return end + (lr - end) * (1 + math.cos(math.pi * done)) / 2
 
-    rest = "".join(
-        f", {name}={value!r}" for name, value in (("warmup", warmup), ("end", end)) if value
-    )
+    rest = f", {warmup=!r}" * bool(warmup) + f", {end=!r}" * bool(end)
     return _Schedule(f"cosine({lr!r}, rounds={rounds}{rest})", rate)
 
 
 def decayed(lr: Rate, decay: float) -> Schedule:
     """Return the schedule ``lr * decay**round``; if `lr` is a schedule, `decay` must be 1."""
-    _check_no_other_kind("lr", lr)
+    schedule = as_schedule("lr", lr)
     if not callable(lr) and not isinstance(lr, str):
         return exponential(lr, decay)
     if check_positive("lr_decay", decay) != 1:
         raise ValueError(
             f"`lr_decay` must be 1 where `lr` is a schedule, got {decay:g}; leave it out"
         )
-    return as_schedule("lr", lr)
+    return schedule
 
 
 def as_schedule(name: str, lr: Rate) -> Schedule:
@@ -176,7 +170,8 @@ def as_schedule(name: str, lr: Rate) -> Schedule:
         return as_schedule(name, made)
     _check_no_other_kind(name, lr)
     if not callable(lr):
-        return _always(check_positive(name, lr))
+        rate = check_positive(name, lr)
+        return _Schedule(rate, lambda round, step: rate)
     check_takes(f"`{name}`", lr, "round", "step")
     return lr
 
@@ -185,20 +180,19 @@ def _check_no_other_kind(name: str, lr: object) -> None:
     """Raise ``TypeError`` for classes, optimizers, schedulers, layers, and such as print."""
     kind = lr if isinstance(lr, type) else type(lr)
     module = kind.__module__
-    of_torch = module.startswith("torch.optim") or isinstance(lr, torch.nn.Module)
-    built_in = (
-        lr.__name__ if isinstance(lr, BuiltinFunctionType) and lr.__module__ == "builtins" else ""
-    )
-    if not (isinstance(lr, type) or of_torch or built_in):
+    if isinstance(lr, BuiltinFunctionType) and lr.__module__ == "builtins":
+        got = f"the built-in function {lr.__name__}"
+    elif isinstance(lr, type):
+        got = f"the class {module}.{kind.__qualname__}"
+    elif module.startswith("torch.optim") or isinstance(lr, torch.nn.Module):
+        got = f"an object of {module}.{kind.__qualname__}"
+    else:
         return
     remedy = "pass 0.1, cosine(0.1, rounds=300), or a function of (round, step)"
     if module.startswith("torch.optim.lr_scheduler"):
         remedy = "write it as a function of (round, step), or use cosine or exponential"
     elif module.startswith("torch.optim"):
         remedy = f"{remedy}; {ELSEWHERE['optimizer']}"
-    got = f"{'the class' if isinstance(lr, type) else 'an object of'} {module}.{kind.__qualname__}"
-    if built_in:
-        got = f"the built-in function {built_in}"
     raise TypeError(f"`{name}` must be a number or a schedule, got {got}; {remedy}")
 
 
@@ -337,10 +331,6 @@ def descend(*terms: Term, lr: Rate) -> Descend:
             raise TypeError(
                 "`terms` must be terms such as momentum(0.9) or Term('mine', update), got "
                 f"{shown(term)}"
-            )
-        if not callable(term.update) or not callable(term.init) or not callable(term.begin):
-            raise TypeError(
-                f"`update`, `init` and `begin` of the term {term.name!r} must be functions"
             )
         check_takes(f"`update` of the term {term.name!r}", term.update, "g", "theta", "own", "step")
         for name in ("init", "begin"):
@@ -503,13 +493,18 @@ def mixture(common: Descend, *, share: float = 0.5, adaptive: bool = False) -> G
     share = check_probability("alpha", share)
     check_switch("adaptive", adaptive, auto=False)
 
+    prefix = "common "  # of the names in the state of the common models' terms
+
+    def prefixed(state: State) -> State:
+        return {f"{prefix}{name}": tensor for name, tensor in state.items()}
+
     def init(models: Models) -> State:
         flat = models.flat
         own = {"common": flat.clone(), "share": flat.new_full((len(flat),), share)}
-        return own | _prefixed(common.init(models))
+        return own | prefixed(common.init(models))
 
     def begin(models: Models) -> State:
-        return _prefixed(common.begin(models))
+        return prefixed(common.begin(models))
 
     def where(theta: Tensor, own: State, step: Step, gradient: Gradient) -> Tensor:
         return torch.lerp(own["common"], theta, own["share"][:, None])
@@ -521,29 +516,16 @@ def mixture(common: Descend, *, share: float = 0.5, adaptive: bool = False) -> G
             moved = (shares - step.lr * slopes).clamp(0, 1)
             own["share"].copy_(torch.where(torch.isfinite(slopes), moved, shares))
         g = g.clone()  # the next gradient may use the same memory
-        _descend_common(common, gradient, own, step)
+        state = {
+            name.removeprefix(prefix): tensor
+            for name, tensor in own.items()
+            if name.startswith(prefix)
+        }
+        slope = gradient(own["common"])
+        step = step._replace(lr=rate_at(common.lr, step.round, step.k, slope.dtype))
+        direction = common.direction(slope, own["common"], state, step)
+        own["common"].sub_(direction, alpha=step.lr)
         return g.mul_(shares[:, None])
 
     settings = {"alpha": share, "adaptive": adaptive, "common": common.settings}
     return GradientPoint("mixture", where, back, init, begin, settings=settings)
-
-
-_PREFIX = "common "
-"""Start of the names under which the state of the common models' terms is stored."""
-
-
-def _prefixed(state: State) -> State:
-    return {f"{_PREFIX}{name}": tensor for name, tensor in state.items()}
-
-
-def _descend_common(common: Descend, gradient: Gradient, own: State, step: Step) -> None:
-    """Take one step of the common models, in place."""
-    state = {
-        name.removeprefix(_PREFIX): tensor
-        for name, tensor in own.items()
-        if name.startswith(_PREFIX)
-    }
-    g = gradient(own["common"])
-    step = step._replace(lr=rate_at(common.lr, step.round, step.k, g.dtype))
-    direction = common.direction(g, own["common"], state, step)
-    own["common"].sub_(direction, alpha=step.lr)

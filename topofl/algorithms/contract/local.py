@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from topofl._support.check import check_fraction, check_int, check_nonnegative, check_takes, shown
 from topofl._support.public import public
@@ -118,7 +120,26 @@ class Training:
     objective: Objective | None = None
 
     def __post_init__(self) -> None:
-        _check_averaged_gradients(self)
+        if self.gradient is None:
+            return
+        if not callable(self.gradient):
+            raise TypeError(
+                "`gradient` must be a weight rule such as mixing.within_groups, got "
+                f"{shown(self.gradient)}"
+            )
+        one_number = all(isinstance(value, int) for value in (self.steps, self.batch_size))
+        if not one_number or self.epochs is not None or not self.part.is_everything:
+            raise ValueError(_SAME_STEPS)
+        if self.at is not None:
+            raise ValueError(
+                f"`gradient` must be None with at={self.at.name}, whose gradients are not "
+                "averaged; leave one out"
+            )
+        if self.objective is not None:
+            raise ValueError(
+                f"`gradient` must be None with objective={self.objective.name!r}, whose gradients "
+                "are not averaged; leave one out"
+            )
 
     @property
     def minibatches(self) -> int:
@@ -301,34 +322,6 @@ _SAME_STEPS = (
 """The error where gradients are averaged between nodes that take different steps."""
 
 
-def _check_averaged_gradients(training: Training) -> None:
-    """Raise unless `gradient` is None, or a function and all nodes take the same steps."""
-    if training.gradient is None:
-        return
-    if not callable(training.gradient):
-        raise TypeError(
-            "`gradient` must be a weight rule such as mixing.within_groups, got "
-            f"{shown(training.gradient)}"
-        )
-    alike = (
-        training.epochs is None
-        and isinstance(training.steps, int)
-        and isinstance(training.batch_size, int)
-    )
-    if not alike or not training.part.is_everything:
-        raise ValueError(_SAME_STEPS)
-    if training.at is not None:
-        raise ValueError(
-            f"`gradient` must be None with at={training.at.name}, whose gradients are not "
-            "averaged; leave one out"
-        )
-    if training.objective is not None:
-        raise ValueError(
-            f"`gradient` must be None with objective={training.objective.name!r}, whose gradients "
-            "are not averaged; leave one out"
-        )
-
-
 def sgd_descent(
     lr: Rate,
     momentum: float = 0.0,
@@ -405,17 +398,10 @@ def sgd(
     >>> sgd(0.1, batch_size=32, momentum=0.9).settings
     {'lr': 0.1, 'momentum': 0.9, 'batch_size': 32, 'steps': 1}
     """
-    descent = sgd_descent(
-        lr, momentum, lr_decay, weight_decay, clip, reset_momentum=reset_momentum, terms=terms
-    )
-    return train(
-        descent,
-        batch_size=batch_size,
-        steps=steps,
-        epochs=epochs,
-        part=part,
-        participants=participants,
-    )
+    how = (momentum, lr_decay, weight_decay, clip)
+    descent = sgd_descent(lr, *how, reset_momentum=reset_momentum, terms=terms)
+    amount: dict[str, Any] = {"steps": steps, "epochs": epochs}
+    return train(descent, batch_size=batch_size, part=part, participants=participants, **amount)
 
 
 def dsgd_steps(lr: Rate, batch_size: int, momentum: float, local_steps: int) -> Phase:
@@ -425,27 +411,15 @@ def dsgd_steps(lr: Rate, batch_size: int, momentum: float, local_steps: int) -> 
 
 
 def sgd_of_rounds(
-    lr: Rate,
-    batch_size: int,
-    epochs: Any,
-    momentum: float,
-    lr_decay: float,
-    weight_decay: float,
-    clip: float | None,
-    **options: Any,
+    lr: Rate, batch_size: int, epochs: Any, *how: Any, terms: Sequence[Term] = (), **options: Any
 ) -> Phase:
-    """Return the phase of :func:`sgd`, with `options`, whose momentum every round starts anew."""
-    return sgd(
-        lr,
-        batch_size=batch_size,
-        epochs=epochs,
-        momentum=momentum,
-        reset_momentum=True,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-        **options,
-    )
+    """Return the phase of :func:`sgd` whose momentum starts anew in every round.
+
+    `how` are the momentum, the decay of `lr`, the weight decay and the clip, and `options` further
+    arguments of :func:`train`.
+    """
+    descent = sgd_descent(lr, *how, reset_momentum=True, terms=terms)
+    return train(descent, batch_size=batch_size, epochs=epochs, **options)
 
 
 def fine_tuning(
@@ -474,3 +448,13 @@ def without_statistics(method: str, training: Training, models: Models) -> State
             f"noise, got {models.statistics[0]!r}; use models.with_group_norm(model)"
         )
     return training.init(models)
+
+
+def steps_and_rates(
+    models: Models, training: Training, state: State, round: Round, **participants: Any
+) -> Tensor:
+    """Train models, and return the sum of the learning rates of each node's steps, (k, 1)."""
+    steps = round.train(models, training, state, **participants)
+    rates = [training.descend.lr(round.t, k) for k in range(int(steps.max()))]
+    total = np.cumsum([0.0, *rates])[round.own_rows(steps)]
+    return torch.from_numpy(total).to(models.flat)[:, None]

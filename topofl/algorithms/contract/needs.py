@@ -92,14 +92,11 @@ class Need:
 
     def bound(self, arguments: Mapping[str, Any]) -> "Need":
         """Return the need with the method's arguments bound to its functions."""
-        functions = {
-            name: getattr(self, name) for name in ("graphs", "graph", "weights", "attacked")
-        }
         given = {name: arguments[name] for name in self.of}
         made = {
-            name: partial(f, **given)
-            for name, f in functions.items()
-            if self.of and f is not _nothing
+            name: partial(getattr(self, name), **given)
+            for name in ("graphs", "graph", "weights", "attacked")
+            if given and getattr(self, name) is not _nothing
         }
         return replace(self, of=(), when=(), **made)
 
@@ -212,20 +209,14 @@ def _missing_reverse_edge(graph: Topology) -> str:
         return ""
     edges = graph.adjacency != 0
     alone = sparse.coo_array(edges > edges.T)
-    if alone.nnz:
-        edge = _edge_in_words(graph, int(alone.row[0]), int(alone.col[0]))
-        if alone.nnz == 1:
-            return f"the edge {edge} has none back"
+    i, j = (int(alone.row[0]), int(alone.col[0])) if alone.nnz else _largest(graph.adjacency)[:2]
+    edge = f"from node {node_name(graph.nodes, i)} to node {node_name(graph.nodes, j)}"
+    if alone.nnz > 1:
         return f"{alone.nnz} edges have none back, such as the one {edge}"
-    i, j, _ = _largest(graph.adjacency)
-    forward = graph.adjacency[i, j]
-    back = graph.adjacency[j, i]
-    edge = _edge_in_words(graph, i, j)
+    if alone.nnz == 1:
+        return f"the edge {edge} has none back"
+    forward, back = graph.adjacency[i, j], graph.adjacency[j, i]
     return f"the edge {edge} weighs {forward:.6g}, the one back {back:.6g}"
-
-
-def _edge_in_words(graph: Topology, i: int, j: int) -> str:
-    return f"from node {node_name(graph.nodes, i)} to node {node_name(graph.nodes, j)}"
 
 
 def _largest(matrix: sparse.csr_array) -> tuple[int, int, float]:
@@ -383,12 +374,11 @@ def needing(
             algorithm = function(*args, **kwargs)
             given = signature.bind(*args, **kwargs)
             given.apply_defaults()
-            applicable = (
-                need
+            bound = (
+                need.bound(given.arguments)
                 for need in declared
                 if all(_same(given.arguments[name], value) for name, value in need.when)
             )
-            bound = (need.bound(given.arguments) for need in applicable)
             return replace(algorithm, needs=(*bound, *algorithm.needs))
 
         build.__dict__["needs"] = (*declared, *needs_of(function))

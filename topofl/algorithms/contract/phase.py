@@ -114,31 +114,6 @@ It may use ``round.t``, ``round.sizes`` (numbers of training examples) and ``rou
 """
 
 
-@dataclass(frozen=True)
-class _Sampled:
-    amount: float | int
-
-    def __call__(self, round: Round) -> np.ndarray:
-        n = len(round.sizes)
-        size = (
-            self.amount
-            if isinstance(self.amount, int)
-            else max(1, int(np.floor(self.amount * n + 0.5)))
-        )
-        if size > n:
-            raise ValueError(
-                f"`participation` must be at most n={n} nodes, got {size}; 1.0 takes all"
-            )
-        chosen = np.zeros(n, dtype=bool)
-        chosen[round.rng("participation").permutation(n)[:size]] = True
-        return chosen
-
-    def __str__(self) -> str:
-        return (
-            f"{self.amount:g} of all" if isinstance(self.amount, float) else f"{self.amount} nodes"
-        )
-
-
 @public
 def sampled(amount: float | int) -> Participation:
     """Return the rule by which a random sample of nodes participates, redrawn in every round.
@@ -156,18 +131,32 @@ def sampled(amount: float | int) -> Participation:
 
     Examples
     --------
-    >>> str(sampled(0.1)), str(sampled(8))
-    ('0.1 of all', '8 nodes')
+    >>> from topofl.algorithms import sgd
+    >>> [sgd(0.1, participants=sampled(k)).settings["participation"] for k in (0.1, 8)]
+    ['0.1 of all', '8 nodes']
     """
-    if isinstance(amount, float | np.floating):
-        share = check_positive("participation", check_probability("participation", amount))
-        return _Sampled(share)
-    if isinstance(amount, str) or amount is None:
+    is_share = isinstance(amount, float | np.floating)
+    if is_share:
+        amount = check_positive("participation", check_probability("participation", amount))
+    elif isinstance(amount, str) or amount is None:
         raise TypeError(
             "`participation` must be a number of nodes or a share such as 0.1, got "
             f"{shown(amount)}; 1.0 takes all"
         )
-    return _Sampled(check_int("participation", amount, minimum=1))
+    else:
+        amount = check_int("participation", amount, minimum=1)
+
+    def participants(round: Round) -> np.ndarray:
+        n = len(round.sizes)
+        size = max(1, int(np.floor(amount * n + 0.5))) if is_share else int(amount)
+        if size > n:
+            raise ValueError(
+                f"`participation` must be at most n={n} nodes, got {size}; 1.0 takes all"
+            )
+        return np.isin(np.arange(n), round.rng("participation").permutation(n)[:size])
+
+    participants.__name__ = f"{amount:g} of all" if is_share else f"{amount} nodes"
+    return participants
 
 
 def first_round(round: Round) -> np.ndarray:

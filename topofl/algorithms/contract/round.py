@@ -91,9 +91,7 @@ class Part:
     def __str__(self) -> str:
         if self.is_everything:
             return "everything"
-        return (
-            f"all but {', '.join(self.patterns)}" if self.complement else ", ".join(self.patterns)
-        )
+        return "all but " * self.complement + ", ".join(self.patterns)
 
 
 everything = Part()
@@ -173,14 +171,11 @@ Rule = Callable[[Topology], MixingMatrix]
 """A weight rule, for example :func:`topofl.mixing.metropolis_hastings`."""
 
 T = TypeVar("T")
-
 Rows = TypeVar("Rows", Tensor, np.ndarray)
 
 Trial = Generator[Tensor, Tensor, T]
-"""The evaluation of models on one node's examples, as a generator.
-
-Each time it yields models (m, d), it is sent their mean losses, (m,) float64 on the CPU. It returns
-its result.
+"""The evaluation of models on one node's examples, as a generator: it yields models (m, d), any
+number of times, is sent their mean losses, (m,) float64 on the CPU, and returns its result.
 """
 
 
@@ -201,20 +196,11 @@ class Models(Protocol):
     >>> def limit(models, state, round):
     ...     models.flat.renorm_(p=2, dim=0, maxnorm=10.0)
     ...     return state
-    >>> algorithm = algorithms.chain(
-    ...     "bounded D-SGD",
-    ...     local=algorithms.sgd(lr=0.5),
-    ...     exchange=algorithms.gossip(),
-    ...     limit=algorithms.Phase(lambda models: {}, limit),
-    ... )
-    >>> history = topofl.run(
-    ...     algorithm,
-    ...     model=models.logistic_regression(64),
-    ...     clients=clients,
-    ...     topology=topologies.ring(4),
-    ...     rounds=2,
-    ...     seed=0,
-    ... )
+    >>> phases = {"local": algorithms.sgd(lr=0.5), "exchange": algorithms.gossip()}
+    >>> phases["limit"] = algorithms.Phase(lambda models: {}, limit)
+    >>> bounded = algorithms.chain("bounded D-SGD", **phases)
+    >>> history = topofl.run(bounded, model=models.logistic_regression(64), clients=clients,
+    ...                      topology=topologies.ring(4), rounds=2, seed=0)
     >>> bool((history.models.flat.norm(dim=1) <= 10.001).all())
     True
     """
@@ -301,8 +287,6 @@ class Round(Protocol):
     memory training takes, and whether a graph is required. A phase whose calls depend on values
     checks ``models.flat.is_meta``, and then makes all calls that it may make in any round.
 
-    The class is long because it documents every method that phases use.
-
     Examples
     --------
     A phase that mixes twice per round:
@@ -314,19 +298,10 @@ class Round(Protocol):
     ...     for _ in range(2):
     ...         round.mix(round.weights, models.flat)
     ...     return state
-    >>> algorithm = algorithms.chain(
-    ...     "D-SGD with two exchanges",
-    ...     local=algorithms.sgd(lr=0.5),
-    ...     exchange=algorithms.Phase(lambda models: {}, mix_twice),
-    ... )
-    >>> history = topofl.run(
-    ...     algorithm,
-    ...     model=models.logistic_regression(64),
-    ...     clients=clients,
-    ...     topology=topologies.ring(4),
-    ...     rounds=2,
-    ...     seed=0,
-    ... )
+    >>> twice = algorithms.Phase(lambda models: {}, mix_twice)
+    >>> algorithm = algorithms.chain("mine", local=algorithms.sgd(lr=0.5), exchange=twice)
+    >>> history = topofl.run(algorithm, model=models.logistic_regression(64), clients=clients,
+    ...                      topology=topologies.ring(4), rounds=2, seed=0)
     >>> history["messages"].tolist()  # 4 nodes send to 2 neighbors, twice
     [16, 16]
     """

@@ -104,6 +104,11 @@ class Term(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
+def zeros(*names: str) -> Callable[[Models], State]:
+    """Return the function from models to zeros of their shape, by name."""
+    return lambda models: {name: torch.zeros_like(models.flat) for name in names}
+
+
 def per_row(values: Tensor, like: Tensor) -> Tensor:
     """Return one number per row, (k,), in the shape that broadcasts with a (k, ...) tensor."""
     return values.view(-1, *[1] * (like.dim() - 1))
@@ -226,16 +231,13 @@ def momentum(
     check_switch("nesterov", nesterov, auto=False)
     check_switch("reset", reset, auto=False)
 
-    def zeros(models: Models) -> State:
-        return {name: torch.zeros_like(models.flat)}
-
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         velocity = own[name].mul_(rate).add_(g)
         return g.add_(velocity, alpha=rate) if nesterov else velocity
 
     settings = {"momentum": rate} | ({"nesterov": True} if nesterov else {})
     settings |= {"reset_momentum": True} if reset else {}
-    init, begin = (no_state, zeros) if reset else (zeros, no_state)
+    init, begin = (no_state, zeros(name)) if reset else (zeros(name), no_state)
     return Term("momentum", update, init, begin, True, settings)
 
 
@@ -276,10 +278,9 @@ def adam(
     eps = check_positive("eps", eps)
     check_switch("reset", reset, auto=False)
 
-    def zeros(models: Models) -> State:
-        flat = models.flat
-        taken = torch.zeros(len(flat), dtype=torch.float64, device=flat.device)
-        return {"mean": torch.zeros_like(flat), "square": torch.zeros_like(flat), "taken": taken}
+    def start(models: Models) -> State:
+        taken = models.flat.new_zeros(len(models.flat), dtype=torch.float64)
+        return zeros("mean", "square")(models) | {"taken": taken}
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         taken = own["taken"].add_(1)
@@ -290,7 +291,7 @@ def adam(
         return g.sqrt_().add_(eps).reciprocal_().mul_(own["mean"]).div_(first)
 
     settings = {"adam": [beta1, beta2, eps]} | ({"reset_adam": True} if reset else {})
-    init, begin = (no_state, zeros) if reset else (zeros, no_state)
+    init, begin = (no_state, start) if reset else (start, no_state)
     return Term("adam", update, init, begin, settings=settings)
 
 
@@ -386,8 +387,7 @@ def proximal(strength: float | Sequence[float], *, kept: str | None = None) -> T
     own = list(strengths) if isinstance(strengths, tuple) else strengths
     settings: dict[str, Any] = {"strength": own}
     settings |= {} if kept else {"anchor": "start of the round"}
-    has_state = bool(kept) or isinstance(strengths, tuple)
-    return Term("proximal", update, init if has_state else no_state, begin, True, settings)
+    return Term("proximal", update, init, begin, True, settings)
 
 
 def one_or_per_node(
@@ -459,13 +459,10 @@ def correction(name: str = "correction") -> Term:
     {'lr': 0.1, 'correction': 'correction'}
     """
 
-    def init(models: Models) -> State:
-        return {name: torch.zeros_like(models.flat)}
-
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         return g.add_(own[name])
 
-    return Term("correction", update, init, elementwise=True, settings={"correction": name})
+    return Term("correction", update, zeros(name), elementwise=True, settings={"correction": name})
 
 
 @public
@@ -492,15 +489,12 @@ def tracking() -> Term:
     {'lr': 0.1, 'tracking': True}
     """
 
-    def init(models: Models) -> State:
-        return {"tracked": torch.zeros_like(models.flat), "gradient": torch.zeros_like(models.flat)}
-
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         tracked = own["tracked"].add_(g).sub_(own["gradient"])
         own["gradient"].copy_(g)
         return tracked
 
-    return Term("tracking", update, init, elementwise=True)
+    return Term("tracking", update, zeros("tracked", "gradient"), elementwise=True)
 
 
 @public
@@ -522,9 +516,6 @@ def cosine_pull(name: str = "toward") -> Term:
     {'lr': 0.1, 'toward': 'toward'}
     """
 
-    def init(models: Models) -> State:
-        return {name: torch.zeros_like(models.flat)}
-
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         squares = _inner_products(theta, theta)
         products = _inner_products(own[name], theta)
@@ -532,7 +523,7 @@ def cosine_pull(name: str = "toward") -> Term:
         g.addcmul_(own[name], per_row(inverse, g), value=-1)
         return g.addcmul_(theta, per_row(products * inverse**3, g))
 
-    return Term("cosine_pull", update, init, settings={"toward": name})
+    return Term("cosine_pull", update, zeros(name), settings={"toward": name})
 
 
 def _inner_products(a: Tensor, b: Tensor) -> Tensor:

@@ -11,12 +11,12 @@ from topofl._support.check import (
     check_switch,
 )
 from topofl._support.public import public
-from topofl.algorithms.contract.descent import Descend, Rate, descend
+from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import Training, sgd_descent, train
 from topofl.algorithms.contract.needs import doubly_stochastic, equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.terms import Step, Term, adam, adamw
+from topofl.algorithms.contract.round import Models, Round, State, no_state
+from topofl.algorithms.contract.terms import Step, Term, adam, adamw, zeros
 from topofl.algorithms.exchanges.average import gossip, gossip_with
 
 __all__ = ["dadam", "qg_dsgdm"]
@@ -226,48 +226,21 @@ def qg_dsgdm(
     True
     """
     momentum = check_fraction("momentum", momentum)
-    kept = (
-        momentum if global_momentum is None else check_fraction("global_momentum", global_momentum)
-    )
+    kept = momentum if global_momentum is None else global_momentum
+    kept = check_fraction("global_momentum", kept)
     check_switch("nesterov", nesterov, auto=False)
     descent = sgd_descent(lr, weight_decay=weight_decay, terms=[_quasi(momentum, nesterov)])
-    local = _remembering(Training(descent, check_int("batch_size", batch_size, minimum=1)))
-    return chain("qg_dsgdm", local=local, exchange=gossip(), follow=_following(descent, kept))
-
-
-def _quasi(rate: float, nesterov: bool) -> Term:
-    """Return the term that adds the quasi-global momentum without updating it."""
-
-    def init(models: Models) -> State:
-        return {"momentum": torch.zeros_like(models.flat)}
-
-    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        if nesterov:
-            return g.mul_(1 + rate).add_(own["momentum"], alpha=rate**2)
-        return g.add_(own["momentum"], alpha=rate)
-
-    settings = {"momentum": rate} | ({"nesterov": True} if nesterov else {})
-    return Term("quasi_global", update, init, elementwise=True, settings=settings)
-
-
-def _remembering(training: Training) -> Phase:
-    """Return the phase of one local step, which stores the models before it."""
+    training = Training(descent, check_int("batch_size", batch_size, minimum=1))
 
     def init(models: Models) -> State:
         return training.init(models) | {"before": models.flat.clone()}
 
-    def apply(models: Models, state: State, round: Round) -> State:
+    def step(models: Models, state: State, round: Round) -> State:
         state["before"].copy_(models.flat)
         round.train(models, training, state)
         return state
 
-    return Phase(init, apply, training.settings, rowwise=True)
-
-
-def _following(descent: Descend, kept: float) -> Phase:
-    """Return the phase that updates the momentum by the change of the models in this round."""
-
-    def apply(models: Models, state: State, round: Round) -> State:
+    def follow(models: Models, state: State, round: Round) -> State:
         local = round.state("local")
         rate = float(descent.lr(round.t, 0))
         if rate > 0:
@@ -275,4 +248,21 @@ def _following(descent: Descend, kept: float) -> Phase:
             local["momentum"].mul_(kept).add_(moved, alpha=(1 - kept) / rate)
         return state
 
-    return Phase(lambda models: {}, apply, {"global_momentum": kept}, rowwise=True)
+    return chain(
+        "qg_dsgdm",
+        local=Phase(init, step, training.settings, rowwise=True),
+        exchange=gossip(),
+        follow=Phase(no_state, follow, {"global_momentum": kept}, rowwise=True),
+    )
+
+
+def _quasi(rate: float, nesterov: bool) -> Term:
+    """Return the term that adds the quasi-global momentum without updating it."""
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        if nesterov:
+            return g.mul_(1 + rate).add_(own["momentum"], alpha=rate**2)
+        return g.add_(own["momentum"], alpha=rate)
+
+    settings = {"momentum": rate} | ({"nesterov": True} if nesterov else {})
+    return Term("quasi_global", update, zeros("momentum"), elementwise=True, settings=settings)

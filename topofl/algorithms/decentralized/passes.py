@@ -1,14 +1,14 @@
 """Passes over the local data between two exchanges: DFedAvgM, DFedSAM, and SGP."""
 
-from topofl._support.check import check_int
+from topofl._support.check import check_int, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, ascent
-from topofl.algorithms.contract.local import sgd_descent, sgd_of_rounds, train
+from topofl.algorithms.contract.local import sgd_of_rounds
 from topofl.algorithms.contract.needs import equal_shares, needing
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.round import Models, Part, Round, State, head, no_state
+from topofl.algorithms.contract.phase import Algorithm, chain
+from topofl.algorithms.contract.round import Models, Part, Round, State, as_part, head
 from topofl.algorithms.exchanges.average import gossip, push_sum
-from topofl.algorithms.personalized.personal_heads import dfedpgp
+from topofl.algorithms.personalized.personal_heads import heads_and_bodies
 
 __all__ = ["dfedavgm", "dfedavgm_p", "dfedsam", "osgp"]
 
@@ -109,19 +109,10 @@ def dfedavgm_p(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    same = dfedpgp(
-        lr,
-        head_lr=head_lr,
-        batch_size=batch_size,
-        epochs=epochs,
-        head_epochs=head_epochs,
-        momentum=momentum,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-        head=head,
-    )
-    return Algorithm("dfedavgm_p", same.phases)
+    head_lr, personal = check_positive("head_lr", head_lr), as_part("head", head)
+    how = (momentum, lr_decay, weight_decay, clip)
+    phases = heads_and_bodies(personal, head_lr, head_epochs, lr, batch_size, epochs, *how)
+    return chain("dfedavgm_p", **phases, exchange=gossip(personal.rest))
 
 
 @public
@@ -199,22 +190,17 @@ def dfedsam(
     >>> int(often["bytes"][-1] // once["bytes"][-1])
     4
     """
-    descent = sgd_descent(lr, momentum, lr_decay, weight_decay, clip, reset_momentum=True)
-    local = train(descent, batch_size=batch_size, epochs=epochs, at=ascent(radius))
-    exchange = _gossips(check_int("gossip_steps", gossip_steps, minimum=1))
-    return chain("dfedsam", local=local, exchange=exchange)
+    how = (momentum, lr_decay, weight_decay, clip)
+    local = sgd_of_rounds(lr, batch_size, epochs, *how, at=ascent(radius))
+    times, once = check_int("gossip_steps", gossip_steps, minimum=1), gossip()
 
-
-def _gossips(times: int) -> Phase:
-    """Return the phase of several consecutive gossip steps."""
-
-    def apply(models: Models, state: State, round: Round) -> State:
+    def several(models: Models, state: State, round: Round) -> State:
         for _ in range(times):
-            round.mix(round.weights, models.flat)
+            once.apply(models, state, round)
         return state
 
-    settings = {"weights": "round", "gossip_steps": times}
-    return Phase(no_state, apply, settings, rowwise=True)
+    exchange = once._replace(apply=several, settings={**once.settings, "gossip_steps": times})
+    return chain("dfedsam", local=local, exchange=exchange)
 
 
 @public

@@ -1,7 +1,6 @@
 """RelaySGD: nodes relay sums of models along a spanning tree."""
 
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, partial
 
 import numpy as np
 import scipy.sparse as sparse
@@ -89,19 +88,9 @@ def relay_sgd(
     )
 
 
-class _Tree(NamedTuple):
-    """Directed edges of a tree: endpoints, reverse edges, and groups with distinct targets."""
-
-    weights: MixingMatrix
-    sources: Tensor
-    targets: Tensor
-    opposites: Tensor
-    groups: tuple[Tensor, ...]
-
-
 def _unsent(models: Models) -> State:
     """Return the initial messages and counts, 0 for each directed edge of the tree."""
-    edges = len(_tree(models.topology).sources)
+    edges = len(_tree(models.topology)[1])
     return {
         "messages": models.flat.new_zeros(edges, models.flat.shape[1]),
         "counts": torch.zeros(edges, dtype=torch.int64, device=models.flat.device),
@@ -110,69 +99,63 @@ def _unsent(models: Models) -> State:
 
 def _relay(models: Models, state: State, round: Round) -> State:
     """Send and receive messages, and set each model to the mean of what has arrived."""
-    tree = _tree(round.topology)
     x = models.flat
-    state["messages"] = _sent(state["messages"], x, tree)
-    state["counts"] = _sent(state["counts"], state["counts"].new_ones(round.n), tree)
-    round.send(tree.weights, (x.shape[1] + 1) * x.element_size())
-    missing = round.n - _received(state["counts"], tree)
-    x.mul_(missing[:, None].to(x.dtype)).add_(_received(state["messages"], tree)).div_(round.n)
+    weights, *edges, groups = _tree(round.topology)
+    sources, targets, opposites = (part.to(x.device) for part in edges)
+
+    def received(messages: Tensor) -> Tensor:
+        """Return the sum of the messages to each node, in the same order on every device."""
+        total = messages.new_zeros(round.n, *messages.shape[1:])
+        for group in groups:
+            arriving = group.to(x.device)
+            total[targets[arriving]] += messages[arriving]
+        return total
+
+    def sent(before: Tensor, own: Tensor) -> Tensor:
+        """Return messages per edge: own values plus those received from the other neighbors."""
+        return (own + received(before))[sources] - before[opposites]
+
+    state["messages"] = sent(state["messages"], x)
+    state["counts"] = sent(state["counts"], state["counts"].new_ones(round.n))
+    round.send(weights, (x.shape[1] + 1) * x.element_size())
+    missing = round.n - received(state["counts"])
+    x.mul_(missing[:, None].to(x.dtype)).add_(received(state["messages"])).div_(round.n)
     return state
 
 
-def _sent(before: Tensor, own: Tensor, tree: _Tree) -> Tensor:
-    """Return messages per edge: own values plus those received from the other neighbors."""
-    sources, opposites = (part.to(before.device) for part in (tree.sources, tree.opposites))
-    return (own + _received(before, tree))[sources] - before[opposites]
-
-
-def _received(messages: Tensor, tree: _Tree) -> Tensor:
-    """Return the sum of the messages to each node, added in the same order on every device."""
-    total = messages.new_zeros(tree.weights.n, *messages.shape[1:])
-    for edges in tree.groups:
-        total[tree.targets[edges].to(total.device)] += messages[edges.to(total.device)]
-    return total
-
-
 @lru_cache(maxsize=1)
-def _tree(graph: Topology) -> _Tree:
-    """Return a tree of shortest paths to a central node."""
+def _tree(graph: Topology) -> tuple[MixingMatrix, Tensor, Tensor, Tensor, list[Tensor]]:
+    """Return the weights and the directed edges of a tree of shortest paths to a central node.
+
+    Edges are given by sources, targets and numbers of reverse edges, and in groups with distinct
+    targets.
+    """
     _, above = breadth_first_order(graph.adjacency, _middle(graph.adjacency), directed=False)
     below = np.flatnonzero(above >= 0)
     ends = np.stack([np.concatenate([below, above[below]]), np.concatenate([above[below], below])])
     order = np.lexsort(ends)  # by target, then by source
-    (sources, targets) = ends[:, order]
-    opposites = np.argsort(order)[(order + len(below)) % len(order)]
+    sources, targets = ends[:, order]
+    opposites = np.lexsort((targets, sources))
     degrees = np.bincount(targets, minlength=graph.n)
     rank = np.arange(len(targets)) - (np.cumsum(degrees) - degrees)[targets]
-    groups = tuple(torch.from_numpy(np.flatnonzero(rank == k)) for k in range(degrees.max()))
+    groups = [torch.from_numpy(np.flatnonzero(rank == k)) for k in range(degrees.max())]
     shares = sparse.csr_array(
         (np.full(len(targets), 1 / graph.n), (targets, sources)), shape=(graph.n, graph.n)
     )
     matrix = sparse.csr_array(shares + sparse.diags_array(1 - degrees / graph.n))
     weights = MixingMatrix(matrix, name="relayed", nodes=graph.nodes)
-    return _Tree(
-        weights,
-        torch.from_numpy(sources),
-        torch.from_numpy(targets),
-        torch.from_numpy(opposites),
-        groups,
-    )
+    sources, targets, opposites = map(torch.from_numpy, (sources, targets, opposites))
+    return weights, sources, targets, opposites, groups
 
 
 def _middle(adjacency: sparse.csr_array) -> int:
     """Return a central node: the middle of a long shortest path, in a tree its center."""
-    far = int(np.argmax(_hops(adjacency, 0)[0]))
-    hops, before = _hops(adjacency, far)
+    paths = partial(
+        shortest_path, adjacency, directed=False, unweighted=True, return_predecessors=True
+    )
+    far = int(np.argmax(paths(indices=0)[0]))
+    hops, before = paths(indices=far)
     node = int(np.argmax(hops))
     for _ in range(int(hops[node]) // 2):
         node = int(before[node])
     return node
-
-
-def _hops(adjacency: sparse.csr_array, node: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return distances from a node, -1 if unreachable, and predecessors on shortest paths."""
-    hops, before = shortest_path(
-        adjacency, directed=False, unweighted=True, indices=node, return_predecessors=True
-    )
-    return np.where(np.isfinite(hops), hops, -1), before

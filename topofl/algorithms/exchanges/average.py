@@ -2,14 +2,25 @@
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_int
+from topofl._support.check import check_int, check_takes
 from topofl._support.public import public
-from topofl.algorithms.contract.phase import Participation, Phase, participation_setting
+from topofl.algorithms.contract.local import sgd_of_rounds
+from topofl.algorithms.contract.phase import (
+    Algorithm,
+    Neighbors,
+    Participation,
+    Phase,
+    chain,
+    named_errors,
+    participation_setting,
+    sampled,
+)
 from topofl.algorithms.contract.round import (
     Models,
     Part,
@@ -238,3 +249,77 @@ def server_weights(sizes: bytes, chosen: bytes | None) -> MixingMatrix:
 def share_setting(share: Part) -> dict[str, str]:
     """Return the setting that names the shared part; none if it is everything."""
     return {} if share.is_everything else {"share": str(share)}
+
+
+def averaged_by_server(
+    name: str,
+    participation: float | int,
+    *local: Any,
+    phase: str = "local",
+    share: Part = everything,
+    tuned: Phase | None = None,
+    neighbors: Neighbors | None = None,
+    **options: Any,
+) -> Algorithm:
+    """Return the chain of local SGD of some nodes, and of the server's average of their models.
+
+    `local` and `options` are arguments of ``sgd_of_rounds``, and `phase` is the name of that phase.
+    """
+    participants = sampled(participation)
+    phases: dict[str, Any] = {
+        phase: sgd_of_rounds(*local, participants=participants, **options),
+        "server": server_average(share, participants=participants),
+    }
+    return chain(name, **phases, fine_tune=tuned, neighbors=neighbors)
+
+
+Aggregation = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""``rule(own, received, weights) -> model``: from a node's model (d,), received ones (k, d), and
+their weights (k,); see the example of :func:`aggregate`.
+"""
+
+
+@public
+def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
+    """Return the exchange in which nodes aggregate their own and received models by a rule.
+
+    Node i receives from all nodes j with ``W[i, j] != 0`` in the round's mixing matrix ``W``. All
+    models are read before any is replaced.
+
+    Parameters
+    ----------
+    rule
+        ``rule(own, received, weights) -> model`` (d,): from a node's own model (d,), the models
+        (k, d) that it receives, in ascending order of nodes, and their weights ``W[i, j]``, (k,).
+        It must not branch on values, since a run plays it on tensors without values (device
+        'meta'). For a node without neighbors `received` has k = 0 rows, and the rule should return
+        `own`.
+    settings
+        Arguments of the rule, saved with results.
+
+    Raises
+    ------
+    TypeError
+        If `rule` is not a function of three arguments.
+
+    Examples
+    --------
+    The coordinate-wise maximum:
+
+    >>> import torch
+    >>> def largest(own, received, weights):
+    ...     return torch.cat([own[None], received]).amax(0)
+    >>> aggregate(largest, rule="largest").settings
+    {'weights': 'round', 'rule': 'largest'}
+    """
+    check_takes("`rule`", rule, "own", "received", "weights")
+
+    def named(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
+        with named_errors("`rule` of aggregate, for the models that a node receives,", received):
+            return rule(own, received, weights)
+
+    def apply(models: Models, state: State, round: Round) -> State:
+        round.aggregate(round.weights, models.flat, named)
+        return state
+
+    return Phase(no_state, apply, {"weights": "round"} | settings, rowwise=True)

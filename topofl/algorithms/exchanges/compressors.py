@@ -23,6 +23,7 @@ from topofl.algorithms.contract.phase import (
     named_errors,
 )
 from topofl.algorithms.contract.round import Models, Round, State
+from topofl.algorithms.contract.terms import zeros
 
 BLOCK = 2**20
 """Numbers compressed at a time, 4 MB in float32, but at least one row."""
@@ -262,7 +263,11 @@ def quantized(levels: int) -> Compressor:
     def some(x: Tensor, rng: np.random.Generator) -> Tensor:
         norm = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64).to(x.dtype)
         shares = x.abs().div_(torch.where(norm == 0, 1, norm))
-        rounded = shares.mul_(levels).add_(_uniform(x, rng)).floor_().clamp_(max=levels)
+        drawn = torch.empty_like(x)
+        if not x.is_meta:
+            kind = np.float64 if x.dtype == torch.float64 else np.float32
+            drawn.copy_(torch.from_numpy(rng.random(tuple(x.shape), dtype=kind)))
+        rounded = shares.mul_(levels).add_(drawn).floor_().clamp_(max=levels)
         return rounded.mul_(norm / (levels * tau(x.shape[1]))).copysign_(x)
 
     def nbytes(d: int, itemsize: int) -> int:
@@ -294,14 +299,6 @@ def no_compression() -> Compressor:
 def _whole_bytes(bits: int) -> int:
     """Return the number of bytes that hold some bits."""
     return -(-bits // 8)
-
-
-def _uniform(like: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return uniform random numbers in [0, 1), with the shape, dtype and device of a tensor."""
-    if like.is_meta:
-        return torch.empty_like(like)
-    kind = np.float64 if like.dtype == torch.float64 else np.float32
-    return torch.from_numpy(rng.random(tuple(like.shape), dtype=kind)).to(like.device, like.dtype)
 
 
 def _by_rows(
@@ -354,29 +351,21 @@ def check_compressor(compressor: object) -> Compressor:
             '`compressor` must be a Compressor such as top_k(0.1), or "top_k(0.1)", got '
             f"{shown(compressor)}"
         )
+    own, name = made.apply, f"the compressor {made.name!r}"
     for part, names in _ARGUMENTS.items():
-        check_takes(f"`{part}` of the compressor {made.name!r}", getattr(made, part), *names)
-
-    def apply(values: Tensor, rng: np.random.Generator) -> Tensor:
-        return _applied(made, values, rng)
-
-    return replace(made, apply=apply)
-
-
-def _applied(compressor: Compressor, values: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return compressed values, or raise ``ValueError`` if the compressor violates its contract."""
-    version = values._version
-    name = f"the compressor {compressor.name!r}"
+        check_takes(f"`{part}` of {name}", getattr(made, part), *names)
     must = f"{name} must work on tensors without values (device 'meta'), {WHY_PLAYED}"
-    with explaining_meta_errors(must, NO_BRANCHES), named_errors(f"`apply` of {name}", values):
-        made: Any = compressor.apply(values, rng)
-    check_same_shape(f"`apply` of {name}", "values", made, values)
-    if values._version != version:
-        raise ValueError(
-            f"`apply` of the compressor {compressor.name!r} must not change its values; work on a "
-            "copy"
-        )
-    return made
+
+    def checked(values: Tensor, rng: np.random.Generator) -> Tensor:
+        version = values._version
+        with explaining_meta_errors(must, NO_BRANCHES), named_errors(f"`apply` of {name}", values):
+            result = own(values, rng)
+        check_same_shape(f"`apply` of {name}", "values", result, values)
+        if values._version != version:
+            raise ValueError(f"`apply` of {name} must not change its values; work on a copy")
+        return result
+
+    return replace(made, apply=checked)
 
 
 def check_consensus_step(gamma: object) -> float:
@@ -484,7 +473,7 @@ def compressed_exchange(
 
     def init(models: Models) -> State:
         check_messages(compressor, models.flat)
-        return {name: torch.zeros_like(models.flat) for name in names}
+        return zeros(*names)(models)
 
     return Phase(init, apply, {"compressor": str(compressor), "gamma": gamma}, rowwise=True)
 

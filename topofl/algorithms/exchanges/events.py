@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.terms import Step, Term
+from topofl.algorithms.contract.terms import Step, Term, zeros
 from topofl.mixing import MixingMatrix
 
 T = TypeVar("T")
@@ -52,21 +52,11 @@ def groups_without_repeats(
 def kept_gradient() -> Term:
     """Return the term that copies the gradient to ``gradient``, (n, d), in the phase's state."""
 
-    def init(models: Models) -> State:
-        return {"gradient": torch.zeros_like(models.flat)}
-
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         own["gradient"].copy_(g)
         return g
 
-    return Term("kept_gradient", update, init, elementwise=True)
-
-
-def node_mask(n: int, nodes: Sequence[int]) -> np.ndarray:
-    """Return (n,) booleans that are True for some nodes."""
-    participants = np.zeros(n, dtype=bool)
-    participants[list(nodes)] = True
-    return participants
+    return Term("kept_gradient", update, zeros("gradient"), elementwise=True)
 
 
 def zero_times(**shapes: tuple[int, ...]) -> State:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -73,16 +72,13 @@ def greedy_peers(
     >>> chain("mine", local=sgd(0.1), exchange=exchange).settings["exchange"]["budget"]
     4
     """
-    limit = (
-        None
-        if budget is None
-        else check_int("budget", budget, minimum=int(count_self)) - int(count_self)
-    )
+    for name, value in {"keep": keep, "streamed": streamed, "count_self": count_self}.items():
+        check_switch(name, value, auto=False)
+    itself = int(count_self)
+    limit = None if budget is None else check_int("budget", budget, minimum=itself) - itself
     every = check_int("every", every, minimum=1)
     nodes = check_sequence("passive", passive, "nodes, such as [0, 3]")
     idle = sorted({check_int("passive", node, minimum=0) for node in nodes})
-    for name, value in {"keep": keep, "streamed": streamed, "count_self": count_self}.items():
-        check_switch(name, value, auto=False)
 
     def init(models: Models) -> State:
         n = len(models.flat)
@@ -148,11 +144,8 @@ def random_peers(budget: int) -> Policy:
     return Policy(choose, init, {"weights": "random", "budget": budget}, rowwise=True)
 
 
-class _WeightedSum(NamedTuple):
-    """The sum of models, (d,) float64, each times its number of examples, and the sum of these."""
-
-    total: Tensor
-    size: float
+Sum = tuple[Tensor, float]
+"""The sum of models, (d,) float64, each times its number of examples, and the sum of these."""
 
 
 def _choose_greedily(models: Models, candidates: Tensor, limit: int | None, round: Round) -> Tensor:
@@ -166,7 +159,15 @@ def _choose_greedily(models: Models, candidates: Tensor, limit: int | None, roun
         round.cross_evaluate({}, "val")
         found = {k: pool[: limits[k]] for k, pool in pools.items()}
     else:
-        sum_of = _sums_of_groups(models.flat, round.sizes)
+        flat, sizes = models.flat, round.sizes.astype(float)
+
+        @lru_cache(maxsize=1)  # all nodes have the same if each has all others as candidates
+        def sum_of(nodes: tuple[int, ...]) -> Sum:
+            total = torch.zeros_like(flat[0], dtype=torch.float64)
+            for j in nodes:
+                total.add_(flat[j], alpha=sizes[j])
+            return total, float(sizes[list(nodes)].sum())
+
         trials = {
             k: _double_greedy(models, k, pool, limits[k], sum_of, round)
             for k, pool in pools.items()
@@ -178,28 +179,12 @@ def _choose_greedily(models: Models, candidates: Tensor, limit: int | None, roun
     return chosen
 
 
-def _sums_of_groups(flat: Tensor, sizes: np.ndarray) -> Callable[[np.ndarray], _WeightedSum]:
-    """Return the function from nodes to the sum of their models.
-
-    The last sum is kept, since all nodes have the same if each has all others as candidates.
-    """
-
-    @lru_cache(maxsize=1)
-    def sum_of(nodes: tuple[int, ...]) -> _WeightedSum:
-        total = torch.zeros_like(flat[0], dtype=torch.float64)
-        for j in nodes:
-            total.add_(flat[j], alpha=float(sizes[j]))
-        return _WeightedSum(total, float(sizes[list(nodes)].sum()))
-
-    return lambda nodes: sum_of(tuple(np.sort(nodes).tolist()))
-
-
 def _double_greedy(
     models: Models,
     k: int,
     pool: np.ndarray,
     limit: int,
-    sum_of: Callable[[np.ndarray], _WeightedSum],
+    sum_of: Callable[[tuple[int, ...]], Sum],
     round: Round,
 ) -> Trial[list[int]]:
     """Return the peers that node k chooses, by evaluating mean models of groups."""
@@ -210,24 +195,25 @@ def _double_greedy(
     def model(j: int) -> Tensor:
         return flat[j].double()
 
-    def plus(group: _WeightedSum, j: int, sign: int = 1) -> _WeightedSum:
-        size = sign * sizes[j]
-        return _WeightedSum(group.total.add(model(j), alpha=size), group.size + size)
+    def plus(group: Sum, j: int, sign: int = 1) -> Sum:
+        (total, size), more = group, sign * sizes[j]
+        return total.add(model(j), alpha=more), size + more
 
-    def minus(group: _WeightedSum, j: int) -> _WeightedSum:
+    def minus(group: Sum, j: int) -> Sum:
         return plus(group, j, -1)
 
     def rewards(losses: Tensor) -> list[float]:
         return (-losses.nan_to_num(nan=torch.inf).clamp(max=-WORST)).tolist()
 
-    def means(groups: Sequence[_WeightedSum]) -> Tensor:
+    def means(groups: Sequence[Sum]) -> Tensor:
         found = flat.new_empty(len(groups), flat.shape[1])
-        for row, group in zip(found, groups, strict=True):
-            row.copy_(group.total * (1 / group.size))
+        for row, (total, size) in zip(found, groups, strict=True):
+            row.copy_(total * (1 / size))
         model.cache_clear()  # off CPU the trials of all nodes wait for their losses together
         return found
 
-    taken, left = _WeightedSum(model(k) * sizes[k], sizes[k]), sum_of(np.append(pool, k))
+    taken = model(k) * sizes[k], sizes[k]
+    left = sum_of(tuple(sorted([*pool.tolist(), k])))
     rounding = max(1e-12, 4 * torch.finfo(flat.dtype).eps)
     steps = double_greedy(taken, left, order, coins, limit, plus, minus, rounding)
     return (yield from translate_queries(steps, means, rewards))

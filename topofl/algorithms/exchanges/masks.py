@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -54,29 +54,25 @@ def erk_densities(shapes: Sequence[Sequence[int]], dense_ratio: float) -> list[f
         dense.update(above)
 
 
-class _Layer(NamedTuple):
-    """A parameter: its columns, their number, and the number of them in a mask (`kept`)."""
-
-    name: str
-    columns: slice
-    size: int
-    kept: int
+Layer = tuple[str, slice, int, int]
+"""The name of a parameter, its columns, their number, and the number of them in a mask."""
 
 
 MASK = "mask"
 """Name of the state that holds the masks, (n, d) booleans: True for trained parameters."""
 
 
-def _layers(models: Models, dense_ratio: float) -> list[_Layer]:
+def _layers(models: Models, dense_ratio: float) -> list[Layer]:
     """Return the layers of the models with the sizes of their masks."""
-    layers = []
-    start = 0
-    densities = erk_densities(list(models.shapes.values()), dense_ratio)
-    for (name, shape), density in zip(models.shapes.items(), densities, strict=True):
-        size = math.prod(shape)
-        layers.append(_Layer(name, slice(start, start + size), size, round(density * size)))
-        start += size
-    return layers
+    shapes = models.shapes
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    densities = erk_densities(list(shapes.values()), dense_ratio)
+    return [
+        (name, slice(end - size, end), size, round(density * size))
+        for name, size, end, density in zip(
+            shapes, sizes, accumulate(sizes), densities, strict=True
+        )
+    ]
 
 
 def under_masks(phase: Phase, dense_ratio: float, different: bool) -> Phase:
@@ -95,14 +91,14 @@ def under_masks(phase: Phase, dense_ratio: float, different: bool) -> Phase:
 
 
 def _draw_masks(
-    mask: Tensor, models: Models, layers: Sequence[_Layer], round: Round, different: bool
+    mask: Tensor, models: Models, layers: Sequence[Layer], round: Round, different: bool
 ) -> None:
     """Draw random masks in place: one for all nodes, or, if `different`, one per node."""
     for row, node in enumerate(models.nodes.tolist() if different else [None]):
         rng = round.rng("masks" if node is None else f"masks/{node}")
         ones = np.zeros(mask.shape[1], dtype=bool)
-        for layer in layers:
-            ones[layer.columns][rng.permutation(layer.size)[: layer.kept]] = True
+        for _, columns, size, kept in layers:
+            ones[columns][rng.permutation(size)[:kept]] = True
         mask[slice(None) if node is None else row] = torch.from_numpy(ones).to(mask.device)
 
 
@@ -120,7 +116,7 @@ def prune_and_average(
             scores = _scores(models, round, regrow, batch_size)
             _prune_and_regrow(models.flat, state[MASK], layers, rho, scores)
         _average(models.flat, state[MASK], weights, round)
-        numbers = sum(layer.kept for layer in layers)
+        numbers = sum(kept for *_, kept in layers)
         mask_bits = models.flat.shape[1]
         round.send(weights, models.flat.element_size() * numbers + -(-mask_bits // 8))
         return state
@@ -135,7 +131,7 @@ def prune_and_average(
     return sharing("local", Phase(lambda models: {}, apply, settings, rowwise=True))
 
 
-Scores = Callable[[slice, _Layer], Tensor]
+Scores = Callable[[slice, Layer], Tensor]
 """(rows, layer) -> (rows, size): parameters with the largest magnitudes are regrown first."""
 
 
@@ -143,31 +139,33 @@ def _scores(models: Models, round: Round, regrow: str, batch_size: int) -> Score
     """Return the scores by which masked parameters are regrown: gradients or random numbers."""
     if regrow == "gradient":
         gradients = round.gradients(models, batch_size, key="")
-        return lambda rows, layer: gradients[rows, layer.columns]
+        return lambda rows, layer: gradients[rows, layer[1]]
 
-    def drawn(rows: slice, layer: _Layer) -> Tensor:
+    def drawn(rows: slice, layer: Layer) -> Tensor:
+        name, _, size, _ = layer
         nodes = models.nodes[rows].tolist()
-        draws = [round.rng(f"regrow/{node}/{layer.name}").random(layer.size) for node in nodes]
+        draws = [round.rng(f"regrow/{node}/{name}").random(size) for node in nodes]
         return torch.from_numpy(np.stack(draws)).to(models.flat.device)
 
     return drawn
 
 
 def _prune_and_regrow(
-    flat: Tensor, mask: Tensor, layers: Sequence[_Layer], rho: float, scores: Scores
+    flat: Tensor, mask: Tensor, layers: Sequence[Layer], rho: float, scores: Scores
 ) -> None:
     """Prune and regrow the masks, and set parameters outside of them to 0, in place."""
     if flat.is_meta:
         return
     for layer in layers:
-        count = math.ceil(round(rho * layer.kept, 9))  # a quarter of 12 is 3, however cos rounds
-        if not count or layer.kept == layer.size:
+        _, columns, size, ones = layer
+        count = math.ceil(round(rho * ones, 9))  # a quarter of 12 is 3, however cos rounds
+        if not count or ones == size:
             continue
-        step = max(1, BLOCK // layer.size)
+        step = max(1, BLOCK // size)
         for start in range(0, len(flat), step):
-            rows = slice(start, min(start + step, len(flat)))
-            values = flat[rows, layer.columns]
-            kept = mask[rows, layer.columns]
+            rows = slice(start, start + step)
+            values = flat[rows, columns]
+            kept = mask[rows, columns]
             kept &= ~_smallest(_magnitudes(values), kept, count)
             kept |= _smallest(_magnitudes(scores(rows, layer)).neg_(), ~kept, count)
             values.masked_fill_(~kept, 0)

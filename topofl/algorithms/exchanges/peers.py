@@ -22,6 +22,7 @@ from topofl.algorithms.contract.round import (
     everything,
     no_state,
 )
+from topofl.algorithms.exchanges.average import share_setting
 from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls, from_weights
 from topofl.topology import Topology, TopologyError
 
@@ -169,7 +170,7 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
             round.send(matrix.check_on(round.peers), nbytes)
         return state
 
-    settings = dict(policy.settings) | ({} if share.is_everything else {"share": str(share)})
+    settings = dict(policy.settings) | share_setting(share)
     return Phase(init, apply, settings, rowwise=policy.rowwise)
 
 
@@ -194,21 +195,16 @@ def _needs_numbers(error: BaseException | None) -> bool:
     return False
 
 
-def _choice_on_meta(policy: Policy, models: Models, state: State, round: Round) -> Choice:
-    """Return a policy's choice on meta tensors; if it needs values, all allowed peers."""
-    try:
-        return _check_choice(policy.choose(models, dict(state), round))
-    except (TypeError, ValueError, RuntimeError, KeyError) as error:
-        missing_state = isinstance(error, KeyError) and not state  # since `init` needs values, too
-        if not missing_state and not _needs_numbers(error):
-            raise
-        return Choice(average_of_chosen(can_receive(round.peers)))
-
-
 def _choose(policy: Policy, models: Models, state: State, round: Round) -> Choice:
-    """Return the choice of a policy, or raise if it violates its contract."""
+    """Return a policy's choice, or raise; without values that it needs, all allowed peers."""
     if models.flat.is_meta:
-        return _choice_on_meta(policy, models, state, round)
+        try:
+            return _check_choice(policy.choose(models, dict(state), round))
+        except (TypeError, ValueError, RuntimeError, KeyError) as error:
+            missing = isinstance(error, KeyError) and not state  # since `init` needs values, too
+            if not missing and not _needs_numbers(error):
+                raise
+            return Choice(average_of_chosen(can_receive(round.peers)))
     before = models.flat._version  # torch counts changes in place
     choice = _check_choice(policy.choose(models, state, round))
     _check_state(state)
@@ -239,20 +235,14 @@ def _check_choice(choice: Any) -> Choice:
             "mixing.average_of_chosen(chosen) or mixing.from_weights(weights) returns one"
         )
     check_int("server", choice.server, minimum=0)
-    if not isinstance(choice.downloads, Sequence | None) or not isinstance(
-        choice.extra_messages, Sequence
-    ):
-        raise TypeError(
-            "`downloads` and `extra_messages` of a Choice must be lists, such as [matrix] and "
-            "[(matrix, 4)]"
-        )
-    for one in (*(choice.downloads or ()), *(matrix for matrix, _ in choice.extra_messages)):
+    what = "`downloads` and `extra_messages` of a Choice must"
+    downloads, extra = choice.downloads, choice.extra_messages
+    if not isinstance(downloads, Sequence | None) or not isinstance(extra, Sequence):
+        raise TypeError(f"{what} be lists, such as [matrix] and [(matrix, 4)]")
+    for one in (*(downloads or ()), *(matrix for matrix, _ in extra)):
         if not isinstance(one, MixingMatrix):
-            raise TypeError(
-                "`downloads` and `extra_messages` of a Choice must hold MixingMatrix, got "
-                f"{type(one).__name__}"
-            )
-    for _, nbytes in choice.extra_messages:
+            raise TypeError(f"{what} hold MixingMatrix, got {type(one).__name__}")
+    for _, nbytes in extra:
         check_int("extra_messages", nbytes, minimum=0)
     _check_covered(choice)
     return choice

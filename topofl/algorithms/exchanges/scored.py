@@ -1,8 +1,7 @@
 """PFedDST's peer selection: nodes score their neighbors and average with the best."""
 
-from collections.abc import Callable
-from functools import lru_cache, partial
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,23 +111,28 @@ def scored_peers(
     """
     most = None if k is None else check_int("k", k, minimum=0)
     least = None if threshold is None else check_number("threshold", threshold)
-    score = _score_function(standardize, alpha, recency_rate, cost, header_sign)
+    check_choice("header_sign", header_sign, ["intended", "literal"])
+    check_switch("standardize", standardize, auto=False)
+    # the smallest cost with which no bracket of a score is negative
+    largest_distance = 1.0 if standardize or header_sign == "literal" else 2.0
+    scoring: dict[str, Any] = {
+        "standardize": standardize,
+        "alpha": check_nonnegative("alpha", alpha),
+        "recency_rate": check_positive("recency_rate", recency_rate),
+        "cost": largest_distance if cost is None else check_nonnegative("cost", cost),
+        "header_sign": header_sign,
+    }
     refreshed = check_choice("loss_refresh", loss_refresh, ["selected", "all", "none"]) != "none"
     personal = as_part("head", head)
-    candidates = _cached_candidates()
+    candidates = lru_cache(maxsize=1)(_candidates)
 
     def init(models: Models) -> State:
         models.columns(personal)  # raises before any work
-        n = len(models.flat)
-        losses = (
-            {LOSSES: torch.full((n, n), torch.inf, dtype=torch.float64, device="cpu")}
-            if refreshed
-            else {}
-        )
-        return losses | {LAST: torch.full((n, n), -torch.inf, dtype=torch.float64, device="cpu")}
+        infinite = torch.full((models.n, models.n), torch.inf, dtype=torch.float64, device="cpu")
+        return ({LOSSES: infinite} if refreshed else {}) | {LAST: -infinite}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        peers = candidates(round.peers)
+        pairs, from_candidates, _ = candidates(round.peers)
         last = state[LAST]
         losses = state.get(LOSSES, torch.zeros((), dtype=last.dtype, device=last.device))
         if bool((losses.isposinf() & last.isfinite()).any()):
@@ -139,36 +143,16 @@ def scored_peers(
         if models.flat.is_meta:  # the largest choice
             found = torch.full_like(last, torch.inf)
         else:
-            found = score(losses, _cosines(models, personal), round.t - last, peers.pairs)
-        draws = round.rng("peers").random(last.shape)
-        chosen = _best(found, peers.pairs, draws, most, least)
+            found = scores(losses, _cosines(models, personal), round.t - last, pairs, **scoring)
+        chosen = _best(found, pairs, round.rng("peers").random(last.shape), most, least)
         last[chosen] = round.t
         numbers = sum(models.flat[:, part].shape[1] for part in models.columns(personal))
-        heads = (peers.from_candidates, numbers * models.flat.element_size())
+        heads = (from_candidates, numbers * models.flat.element_size())
         return Choice(average_of_chosen(chosen), extra_messages=[heads])
 
-    settings = {"weights": "scored", "k": most, "threshold": least} | score.keywords
-    return Policy(
-        choose, init, settings | {"loss_refresh": loss_refresh, "head": str(personal)}, rowwise=True
-    )
-
-
-def _score_function(
-    standardize: bool, alpha: float, recency_rate: float, cost: float | None, header_sign: str
-) -> partial[Tensor]:
-    """Return :func:`scores` with its keyword arguments, or raise if one is wrong."""
-    check_choice("header_sign", header_sign, ["intended", "literal"])
-    check_switch("standardize", standardize, auto=False)
-    # the smallest cost with which no bracket of a score is negative
-    largest_distance = 1.0 if standardize or header_sign == "literal" else 2.0
-    return partial(
-        scores,
-        standardize=standardize,
-        alpha=check_nonnegative("alpha", alpha),
-        recency_rate=check_positive("recency_rate", recency_rate),
-        cost=largest_distance if cost is None else check_nonnegative("cost", cost),
-        header_sign=header_sign,
-    )
+    settings = {"weights": "scored", "k": most, "threshold": least, **scoring}
+    settings |= {"loss_refresh": loss_refresh, "head": str(personal)}
+    return Policy(choose, init, settings, rowwise=True)
 
 
 def scores(
@@ -287,7 +271,7 @@ def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
     {'loss_refresh': 'all', 'of': 'exchange'}
     """
     by_all = check_choice("loss_refresh", loss_refresh, ["selected", "all"]) == "all"
-    candidates = _cached_candidates()
+    candidates = lru_cache(maxsize=1)(_candidates)
 
     def apply(models: Models, state: State, round: Round) -> State:
         if LOSSES not in state:
@@ -295,37 +279,26 @@ def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
                 f"`owner` must be a phase that scores peers by losses, but {owner!r} has none in "
                 "its state; use average_over_peers(scored_peers(loss_refresh='selected'))"
             )
-        peers = candidates(round.peers) if by_all else _Candidates.of(state[LAST] == round.t)
-        _refresh(state[LOSSES], round.published(models.flat), peers.pairs, round)
+        chosen = state[LAST] == round.t
+        pairs, back, there = candidates(round.peers) if by_all else (chosen, *_messages(chosen))
+        _refresh(state[LOSSES], round.published(models.flat), pairs, round)
         itemsize = models.flat.element_size()
-        round.send(peers.to_candidates, models.flat.shape[1] * itemsize)
-        round.send(peers.from_candidates, itemsize)
+        round.send(there, models.flat.shape[1] * itemsize)
+        round.send(back, itemsize)
         return state
 
     settings = {"loss_refresh": loss_refresh}
     return sharing(owner, Phase(no_state, apply, settings, rowwise=True))
 
 
-class _Candidates(NamedTuple):
-    """The candidates of each node: (n, n) booleans, and matrices of messages from and to them."""
-
-    pairs: Tensor
-    from_candidates: MixingMatrix
-    to_candidates: MixingMatrix
-
-    @classmethod
-    def of(cls, pairs: Tensor) -> "_Candidates":
-        return cls(pairs, average_of_chosen(pairs), average_of_chosen(pairs.T))
+def _candidates(topology: Topology) -> tuple[Tensor, MixingMatrix, MixingMatrix]:
+    """Return whom each node may choose, (n, n), and matrices of messages from and to these."""
+    pairs = can_receive(topology).fill_diagonal_(False)
+    return pairs, *_messages(pairs)
 
 
-def _cached_candidates() -> Callable[[Topology], _Candidates]:
-    """Return the function from a graph to its candidates, which caches those of the last graph."""
-
-    @lru_cache(maxsize=1)
-    def candidates(topology: Topology) -> _Candidates:
-        return _Candidates.of(can_receive(topology).fill_diagonal_(False))
-
-    return candidates
+def _messages(pairs: Tensor) -> tuple[MixingMatrix, MixingMatrix]:
+    return average_of_chosen(pairs), average_of_chosen(pairs.T)
 
 
 def _cosines(models: Models, part: Part) -> Tensor:

@@ -96,9 +96,8 @@ def dispfl(
     0.53
     """
     dense_ratio = check_positive("dense_ratio", check_probability("dense_ratio", dense_ratio))
-    local = sgd_of_rounds(
-        lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, terms=[masked(MASK)]
-    )
+    how = (momentum, lr_decay, weight_decay, clip)
+    local = sgd_of_rounds(lr, batch_size, epochs, *how, terms=[masked(MASK)])
     exchange = prune_and_average(
         dense_ratio,
         check_int("rounds", rounds, minimum=1),

@@ -1,4 +1,6 @@
-"""Personal heads on shared bodies: FedPer, FedRep, FedBABU and DFedPGP."""
+"""Personal parts of shared models: FedPer, FedBN, FedRep, FedBABU and DFedPGP."""
+
+from typing import Any
 
 from topofl._support.check import check_choice, check_positive
 from topofl._support.public import public
@@ -7,9 +9,9 @@ from topofl.algorithms.contract.local import check_epochs, fine_tuning, sgd_of_r
 from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, chain, sampled
 from topofl.algorithms.contract.round import Part, as_part, head
-from topofl.algorithms.exchanges.average import gossip, push_sum, server_average
+from topofl.algorithms.exchanges.average import averaged_by_server, gossip, push_sum, server_average
 
-__all__ = ["dfedpgp", "fedbabu", "fedper", "fedrep"]
+__all__ = ["dfedpgp", "fedbabu", "fedbn", "fedper", "fedrep"]
 
 
 @public
@@ -60,17 +62,66 @@ def fedper(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    participants = sampled(participation)
-    personal = as_part("head", head)
-    local = sgd_of_rounds(
-        lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, participants=participants
+    how = (momentum, lr_decay, weight_decay, clip)
+    tuned = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
+    shared = as_part("head", head).rest
+    return averaged_by_server(
+        "fedper", participation, lr, batch_size, epochs, *how, share=shared, tuned=tuned
     )
-    fine_tune = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
-    return chain(
-        "fedper",
-        local=local,
-        server=server_average(personal.rest, participants=participants),
-        fine_tune=fine_tune,
+
+
+@public
+def fedbn(
+    lr: Rate,
+    *,
+    participation: float | int = 1.0,
+    batch_size: int = 128,
+    epochs: int = 5,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    local: Part | str = "*Norm*()",
+    fine_tune_epochs: int | None = None,
+) -> Algorithm:
+    """Return FedBN: FedAvg in which each node keeps its own normalization layers.
+
+    The scale, shift and running statistics of these layers fit a node's own inputs, and are neither
+    sent nor averaged; all other layers are those of :func:`topofl.algorithms.fedavg`.
+
+    Parameters
+    ----------
+    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
+        As in :func:`topofl.algorithms.fedavg`.
+    local
+        The layers that each node keeps: by default all whose type has ``Norm`` in its name, such as
+        ``nn.BatchNorm2d``, ``nn.GroupNorm`` and ``nn.LayerNorm``.
+    fine_tune_epochs
+        As in :func:`topofl.algorithms.fedavg`, for the models of all nodes, not only of
+        participants.
+
+    References
+    ----------
+    Li et al., "FedBN: Federated learning on non-IID features via local batch normalization" (2021),
+    Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(),
+    ...                     nn.Linear(16, 10))
+    >>> history = topofl.run(fedbn(lr=0.1, epochs=1), model=net, clients=clients, rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
+    """
+    how = (momentum, lr_decay, weight_decay, clip)
+    tuned = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
+    shared = as_part("local", local).rest
+    return averaged_by_server(
+        "fedbn", participation, lr, batch_size, epochs, *how, share=shared, tuned=tuned
     )
 
 
@@ -128,14 +179,11 @@ def fedrep(
     participants = sampled(participation)
     personal = as_part("head", head)
     head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
-    passes = check_epochs("head_epochs", head_epochs)
-    rest = (momentum, lr_decay, weight_decay, clip)
-    on_head = {"participants": participants, "part": personal}
-    on_body = {"participants": participants, "part": personal.rest}
+    how = (momentum, lr_decay, weight_decay, clip)
+    local = (head_lr, head_epochs, lr, batch_size, epochs, *how)
     return chain(
         "fedrep",
-        head=sgd_of_rounds(head_lr, batch_size, passes, *rest, **on_head),
-        body=sgd_of_rounds(lr, batch_size, epochs, *rest, **on_body),
+        **heads_and_bodies(personal, *local, participants=participants),
         server=server_average(personal.rest, participants=participants),
         fine_tune=fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip),
     )
@@ -192,17 +240,12 @@ def fedbabu(
     >>> bool(history.last("accuracy_fine_tuned").mean() > history.last("accuracy").mean())
     True
     """
-    participants = sampled(participation)
-    personal = as_part("head", head)
-    options = {"participants": participants, "part": personal.rest}
-    local = sgd_of_rounds(lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, **options)
+    shared = as_part("head", head).rest
+    local = (lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip)
     tuned_lr = lr if fine_tune_lr is None else check_positive("fine_tune_lr", fine_tune_lr)
-    fine_tune = fine_tuning(tuned_lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
-    return chain(
-        "fedbabu",
-        body=local,
-        server=server_average(personal.rest, participants=participants),
-        fine_tune=fine_tune,
+    tuned = fine_tuning(tuned_lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
+    return averaged_by_server(
+        "fedbabu", participation, *local, phase="body", part=shared, share=shared, tuned=tuned
     )
 
 
@@ -276,12 +319,20 @@ def dfedpgp(
     check_choice("mode", mode, ["push", "pull"])
     head_lr = check_positive("head_lr", head_lr)
     personal = as_part("head", head)
-    passes = check_epochs("head_epochs", head_epochs)
-    rest = (momentum, lr_decay, weight_decay, clip)
+    how = (momentum, lr_decay, weight_decay, clip)
+    phases = heads_and_bodies(personal, head_lr, head_epochs, lr, batch_size, epochs, *how)
     exchange = push_sum if mode == "push" else gossip
-    return chain(
-        "dfedpgp",
-        head=sgd_of_rounds(head_lr, batch_size, passes, *rest, part=personal),
-        body=sgd_of_rounds(lr, batch_size, epochs, *rest, part=personal.rest),
-        exchange=exchange(personal.rest),
-    )
+    return chain("dfedpgp", **phases, exchange=exchange(personal.rest))
+
+
+def heads_and_bodies(
+    personal: Part, head_lr: Rate, head_epochs: Any, *body: Any, **options: Any
+) -> dict[str, Any]:
+    """Return the phases that train heads, with bodies frozen, then bodies, with heads frozen.
+
+    `body` and `options` are the arguments of ``sgd_of_rounds`` for bodies.
+    """
+    _, batch_size, _, *how = body
+    passes = check_epochs("head_epochs", head_epochs)
+    head = sgd_of_rounds(head_lr, batch_size, passes, *how, part=personal, **options)
+    return {"head": head, "body": sgd_of_rounds(*body, part=personal.rest, **options)}

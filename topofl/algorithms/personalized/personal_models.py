@@ -1,17 +1,13 @@
 """Personal models beside common ones, or made of them: APFL, Ditto, Per-FedAvg and kNN-Per."""
 
+from typing import Any
+
 import torch
 
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_probability
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, lookahead, mixture
-from topofl.algorithms.contract.local import (
-    check_epochs,
-    fine_tuning,
-    sgd_descent,
-    sgd_of_rounds,
-    train,
-)
+from topofl.algorithms.contract.local import check_epochs, fine_tuning, sgd_descent, sgd_of_rounds
 from topofl.algorithms.contract.phase import (
     Algorithm,
     Neighbors,
@@ -23,7 +19,7 @@ from topofl.algorithms.contract.phase import (
 )
 from topofl.algorithms.contract.round import Models, Part, Round, State, as_part, head, no_state
 from topofl.algorithms.contract.terms import proximal
-from topofl.algorithms.exchanges.average import server_average
+from topofl.algorithms.exchanges.average import averaged_by_server, server_average
 
 __all__ = ["apfl", "ditto", "knn_per", "per_fedavg"]
 
@@ -85,30 +81,23 @@ def apfl(
     True
     """
     participants = sampled(participation)
-    steps_of_both = sgd_descent(lr, momentum, lr_decay, weight_decay, clip, reset_momentum=True)
-    at = mixture(steps_of_both, share=alpha, adaptive=adaptive)
-    local = train(
-        steps_of_both, batch_size=batch_size, epochs=epochs, participants=participants, at=at
-    )
+    how = (momentum, lr_decay, weight_decay, clip)
+    at = mixture(sgd_descent(lr, *how, reset_momentum=True), share=alpha, adaptive=adaptive)
+    local = sgd_of_rounds(lr, batch_size, epochs, *how, participants=participants, at=at)
+
+    def init(models: Models) -> State:
+        return local.init(models) | {"personal": models.flat.clone()}
+
+    def apply(models: Models, state: State, round: Round) -> State:
+        local.apply(models.like(state["personal"]), state, round)
+        return _mix(models, state, round)
+
     return chain(
         "apfl",
-        local=_of_personal(local),
+        local=local._replace(init=init, apply=apply),
         server=on_kept_models("local", server_average(participants=participants), "common"),
         mixture=sharing("local", Phase(no_state, _mix, rowwise=True)),
     )
-
-
-def _of_personal(phase: Phase) -> Phase:
-    """Return `phase` with personal models in its state; the models of the run become mixtures."""
-
-    def init(models: Models) -> State:
-        return phase.init(models) | {"personal": models.flat.clone()}
-
-    def apply(models: Models, state: State, round: Round) -> State:
-        phase.apply(models.like(state["personal"]), state, round)
-        return _mix(models, state, round)
-
-    return phase._replace(init=init, apply=apply)
 
 
 def _mix(models: Models, state: State, round: Round) -> State:
@@ -175,12 +164,13 @@ def ditto(
     participants = sampled(participation)
     own_lr = lr if personal_lr is None else check_positive("personal_lr", personal_lr)
     passes = check_epochs("personal_epochs", personal_epochs)
-    rest = (momentum, lr_decay, weight_decay, clip)
-    options = {"participants": participants, "terms": [proximal(strength, kept="anchor")]}
-    common = sgd_of_rounds(lr, batch_size, epochs, *rest, participants=participants)
+    how = (momentum, lr_decay, weight_decay, clip)
+    options: dict[str, Any] = {"participants": participants}
+    options["terms"] = [proximal(strength, kept="anchor")]
+    common = sgd_of_rounds(lr, batch_size, epochs, *how, participants=participants)
     return chain(
         "ditto",
-        personal=sgd_of_rounds(own_lr, batch_size, passes, *rest, **options),
+        personal=sgd_of_rounds(own_lr, batch_size, passes, *how, **options),
         common=on_kept_models("personal", common),
         server=on_kept_models("personal", server_average(participants=participants)),
     )
@@ -242,21 +232,10 @@ def per_fedavg(
     >>> bool(history.last("accuracy_fine_tuned").mean() > history.last("accuracy").mean())
     True
     """
-    participants = sampled(participation)
-    descent = sgd_descent(lr, momentum, lr_decay, weight_decay, clip, reset_momentum=True)
-    local = train(
-        descent,
-        batch_size=batch_size,
-        epochs=epochs,
-        participants=participants,
-        at=lookahead(inner_lr),
-    )
-    fine_tune = fine_tuning(inner_lr, fine_tune_epochs, batch_size)
-    return chain(
-        "per_fedavg",
-        local=local,
-        server=server_average(participants=participants),
-        fine_tune=fine_tune,
+    how = (momentum, lr_decay, weight_decay, clip)
+    at, tuned = lookahead(inner_lr), fine_tuning(inner_lr, fine_tune_epochs, batch_size)
+    return averaged_by_server(
+        "per_fedavg", participation, lr, batch_size, epochs, *how, at=at, tuned=tuned
     )
 
 
@@ -323,13 +302,7 @@ def knn_per(
         check_positive("scale", scale),
         as_part("head", head),
     )
-    participants = sampled(participation)
-    local = sgd_of_rounds(
-        lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, participants=participants
-    )
-    return chain(
-        "knn_per",
-        local=local,
-        server=server_average(participants=participants),
-        neighbors=neighbors,
+    how = (momentum, lr_decay, weight_decay, clip)
+    return averaged_by_server(
+        "knn_per", participation, lr, batch_size, epochs, *how, neighbors=neighbors
     )

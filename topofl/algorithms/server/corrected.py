@@ -8,15 +8,8 @@ import torch
 from topofl._support.check import check_int, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
-from topofl.algorithms.contract.local import Training, check_epochs, train
-from topofl.algorithms.contract.phase import (
-    Algorithm,
-    Participation,
-    Phase,
-    chain,
-    participation_setting,
-    sampled,
-)
+from topofl.algorithms.contract.local import Training, check_epochs, steps_and_rates, train
+from topofl.algorithms.contract.phase import Algorithm, Phase, chain, participation_setting, sampled
 from topofl.algorithms.contract.round import Models, Round, State, no_state
 from topofl.algorithms.contract.terms import correction, proximal
 from topofl.algorithms.exchanges.average import server_average, server_weights
@@ -82,35 +75,20 @@ def scaffold(
         check_int("batch_size", batch_size, minimum=1),
         epochs=check_epochs("epochs", epochs),
     )
-    return chain(
-        "scaffold", local=_corrected(training, participants), server=_control_server(participants)
-    )
-
-
-def _corrected(training: Training, participants: Participation) -> Phase:
-    """Return the phase of corrected local steps, which sets each control to their mean gradient."""
+    # rounds with equal weights share one matrix, which histories store once
+    matrix = lru_cache(maxsize=1)(server_weights)
 
     def init(models: Models) -> State:
         return training.init(models) | {"control": torch.zeros_like(models.flat)}
 
-    def apply(models: Models, state: State, round: Round) -> State:
+    def correct(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
-        steps = round.train(models, training, state, participants=participants(round))
-        rates = [training.descend.lr(round.t, k) for k in range(int(steps.max()))]
-        total = torch.from_numpy(np.cumsum([0.0, *rates])[round.own_rows(steps)]).to(start)[:, None]
+        total = steps_and_rates(models, training, state, round, participants=participants(round))
         controls = start.sub_(models.flat).div_(total).sub_(state["correction"])
         state["control"].copy_(torch.where(total > 0, controls, state["control"]))
         return state
 
-    return Phase(init, apply, training.settings | participation_setting(participants), rowwise=True)
-
-
-def _control_server(participants: Participation) -> Phase:
-    """Return the phase in which the server averages models and controls and sends both."""
-    # rounds with equal weights share one matrix, which histories store once
-    matrix = lru_cache(maxsize=1)(server_weights)
-
-    def apply(models: Models, state: State, round: Round) -> State:
+    def average(models: Models, state: State, round: Round) -> State:
         local = round.state("local")
         weights = matrix(np.ones(round.n).tobytes(), participants(round).tobytes())
         round.mix(weights, models.flat, server=True, scalars=models.flat.shape[1])
@@ -119,8 +97,12 @@ def _control_server(participants: Participation) -> Phase:
         local["correction"].sub_(local["control"])
         return state
 
-    settings = {"weights": "equal"} | participation_setting(participants)
-    return Phase(no_state, apply, settings, rowwise=True)
+    who = participation_setting(participants)
+    return chain(
+        "scaffold",
+        local=Phase(init, correct, training.settings | who, rowwise=True),
+        server=Phase(no_state, average, {"weights": "equal"} | who, rowwise=True),
+    )
 
 
 @public
@@ -187,11 +169,6 @@ def feddyn(
     alpha = check_positive("alpha", alpha)
     steps = descend(correction(), proximal(alpha), lr=lr)
     local = train(steps, batch_size=batch_size, epochs=epochs, participants=participants)
-    return chain("feddyn", local=local, server=_dynamic_server(alpha, participants))
-
-
-def _dynamic_server(alpha: float, participants: Participation) -> Phase:
-    """Return the server phase, which averages models and updates the corrections."""
     average = server_average(participants=participants, weighted=False)
 
     def init(models: Models) -> State:
@@ -207,4 +184,5 @@ def _dynamic_server(alpha: float, participants: Participation) -> Phase:
         models.flat.copy_(x.copy_(models.flat[:1] - h / alpha).expand_as(models.flat))
         return state
 
-    return Phase(init, apply, {"alpha": alpha, **average.settings}, rowwise=True)
+    server = Phase(init, apply, {"alpha": alpha, **average.settings}, rowwise=True)
+    return chain("feddyn", local=local, server=server)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
-from topofl.algorithms.contract.local import fine_tuning, sgd_of_rounds
-from topofl.algorithms.contract.phase import Algorithm, chain, sampled
+from topofl.algorithms.contract.local import fine_tuning
+from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.terms import proximal
-from topofl.algorithms.exchanges.average import server_average
+from topofl.algorithms.exchanges.average import averaged_by_server
 
 __all__ = ["fedavg", "fedprox"]
 
@@ -67,14 +67,9 @@ def fedavg(
     >>> bool(history.last("accuracy_fine_tuned").mean() > history.last("accuracy").mean())
     True
     """
-    participants = sampled(participation)
-    local = sgd_of_rounds(
-        lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, participants=participants
-    )
-    fine_tune = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
-    return chain(
-        "fedavg", local=local, server=server_average(participants=participants), fine_tune=fine_tune
-    )
+    how = (momentum, lr_decay, weight_decay, clip)
+    tuned = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
+    return averaged_by_server("fedavg", participation, lr, batch_size, epochs, *how, tuned=tuned)
 
 
 @public
@@ -134,13 +129,9 @@ def fedprox(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    participants = sampled(participation)
-    options = {"participants": participants, "terms": [proximal(strength)]}
-    local = sgd_of_rounds(lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, **options)
-    fine_tune = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
-    return chain(
-        "fedprox",
-        local=local,
-        server=server_average(participants=participants),
-        fine_tune=fine_tune,
+    how = (momentum, lr_decay, weight_decay, clip)
+    tuned = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
+    terms = [proximal(strength)]
+    return averaged_by_server(
+        "fedprox", participation, lr, batch_size, epochs, *how, terms=terms, tuned=tuned
     )

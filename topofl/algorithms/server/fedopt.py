@@ -1,6 +1,7 @@
 """FedOpt: server optimizers for the mean model change (FedAdam, FedYogi, FedAvgM)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,8 +93,8 @@ def fedadam(
     def squares(square: Tensor, new: Tensor) -> Tensor:
         return square.lerp_(new, 1 - beta2)
 
-    server = _adaptive(server_lr, beta1, beta2, tau, squares, participation)
-    return chain("fedadam", local=_local(lr, participation, batch_size, epochs), server=server)
+    others = (server_lr, lr, participation, batch_size, epochs)
+    return _adaptive("fedadam", squares, beta1, beta2, tau, *others)
 
 
 @public
@@ -141,8 +142,8 @@ def fedyogi(
     def squares(square: Tensor, new: Tensor) -> Tensor:
         return square.addcmul_(new, torch.sign(square - new), value=beta2 - 1)
 
-    server = _adaptive(server_lr, beta1, beta2, tau, squares, participation)
-    return chain("fedyogi", local=_local(lr, participation, batch_size, epochs), server=server)
+    others = (server_lr, lr, participation, batch_size, epochs)
+    return _adaptive("fedyogi", squares, beta1, beta2, tau, *others)
 
 
 @public
@@ -190,46 +191,45 @@ def fedavgm(
     def direction(change: Tensor, own: State) -> Tensor:
         return own["mean"].mul_(beta).add_(change)
 
-    server = _server(server_lr, direction, {"mean": 0.0}, {"beta": beta}, participation)
-    return chain("fedavgm", local=_local(lr, participation, batch_size, epochs), server=server)
-
-
-def _local(lr: Rate, participation: float | int, batch_size: int, epochs: int) -> Phase:
-    return train(
-        descend(lr=lr), batch_size=batch_size, epochs=epochs, participants=sampled(participation)
-    )
+    others = (server_lr, lr, participation, batch_size, epochs)
+    return _optimized("fedavgm", direction, {"mean": 0.0}, {"beta": beta}, *others)
 
 
 def _adaptive(
-    server_lr: float,
+    name: str,
+    squares: Callable[[Tensor, Tensor], Tensor],
     beta1: float,
     beta2: float,
     tau: float,
-    squares: Callable[[Tensor, Tensor], Tensor],
-    participation: float | int,
-) -> Phase:
-    """Return the server phase of an adaptive step; `squares` updates the second moments."""
+    *others: Any,
+) -> Algorithm:
+    """Return the method of an adaptive server; `squares` updates the second moments."""
     settings = {"beta1": check_fraction("beta1", beta1), "beta2": check_fraction("beta2", beta2)}
-    tau = check_positive("tau", tau)
+    settings["tau"] = check_positive("tau", tau)
 
     def direction(change: Tensor, own: State) -> Tensor:
         mean = own["mean"].lerp_(change, 1 - beta1)
-        return mean / squares(own["square"], change.square()).sqrt().add_(tau)
+        return mean / squares(own["square"], change.square()).sqrt().add_(settings["tau"])
 
-    first = {"mean": 0.0, "square": tau**2}
-    return _server(server_lr, direction, first, settings | {"tau": tau}, participation)
+    first = {"mean": 0.0, "square": settings["tau"] ** 2}
+    return _optimized(name, direction, first, settings, *others)
 
 
-def _server(
-    lr: float,
+def _optimized(
+    name: str,
     direction: Callable[[Tensor, State], Tensor],
     first: dict[str, float],
     settings: dict[str, float],
+    server_lr: float,
+    lr: Rate,
     participation: float | int,
-) -> Phase:
-    """Return the server phase, which steps along `direction` of the mean model change."""
-    lr = check_positive("server_lr", lr)
-    average = server_average(participants=sampled(participation))
+    batch_size: int,
+    epochs: int,
+) -> Algorithm:
+    """Return the method whose server steps along `direction` of the mean model change."""
+    participants = sampled(participation)
+    rate = check_positive("server_lr", server_lr)
+    average = server_average(participants=participants)
 
     def init(models: Models) -> State:
         start = models.start
@@ -239,8 +239,10 @@ def _server(
 
     def apply(models: Models, state: State, round: Round) -> State:
         average.apply(models, {}, round)
-        state["server"].add_(direction(models.flat[:1] - state["server"], state), alpha=lr)
+        state["server"].add_(direction(models.flat[:1] - state["server"], state), alpha=rate)
         models.flat.copy_(state["server"].expand_as(models.flat))
         return state
 
-    return Phase(init, apply, {"server_lr": lr, **settings, **average.settings}, rowwise=True)
+    told = {"server_lr": rate, **settings, **average.settings}
+    local = train(descend(lr=lr), batch_size=batch_size, epochs=epochs, participants=participants)
+    return chain(name, local=local, server=Phase(init, apply, told, rowwise=True))
