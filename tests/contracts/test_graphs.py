@@ -124,10 +124,8 @@ def test_a_generator_as_seed_is_used_as_it_is(name: str, data: st.DataObject) ->
     assert same(graph, getattr(topologies, name)(**arguments | {"seed": twin}))
     assert "seed=Generator" in graph.name
     assert rng.bit_generator.state == twin.bit_generator.state
-    assert (
-        graph.n < 3
-        or rng.bit_generator.state != np.random.default_rng(arguments["seed"]).bit_generator.state
-    )
+    fresh = np.random.default_rng(arguments["seed"]).bit_generator.state
+    assert graph.n < 3 or rng.bit_generator.state != fresh
 
 
 @every_generator
@@ -175,9 +173,8 @@ def test_greedy_swap_keeps_a_partition_and_never_adds_skew(arguments: dict[str, 
     graph = topologies.greedy_swap(**arguments)
     n, size = n_of(arguments), arguments["clique_size"]
     assert sorted(node for group in graph.groups for node in group) == list(range(n))
-    assert [len(group) for group in graph.groups] == [size] * (n // size) + [n % size] * (
-        n % size > 0
-    )
+    sizes = [size] * (n // size) + [n % size] * (n % size > 0)
+    assert [len(group) for group in graph.groups] == sizes
     unswapped = topologies.greedy_swap(**arguments | {"steps": 0})
     assert unswapped.groups == topologies.random_cliques(n, size, seed=arguments["seed"]).groups
 
@@ -234,9 +231,8 @@ def test_names_of_single_graphs(graph: Topology, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.redrawn])
 def test_rounds_are_pure_in_seed_and_t_and_differ(name: str) -> None:
     _, arguments = parse_spec(topologies.GENERATORS[name].examples[0])
-    graphs, again, other = (
-        build_topology(name, arguments | {"seed": seed}).value for seed in (1, 1, 2)
-    )
+    built = [build_topology(name, arguments | {"seed": seed}).value for seed in (1, 1, 2)]
+    graphs, again, other = built
     later = [again.at(t) for t in reversed(range(6))][::-1]  # the last is asked for first
     rounds = [graphs.at(t) for t in range(6)]
     assert all(same(a, b) for a, b in zip(rounds, later, strict=True))
@@ -272,9 +268,8 @@ def test_declared_contraction_is_measured(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in PERIODIC if isinstance(GRAPHS[name], Topology)])
 def test_one_exchange_shrinks_at_most_by_the_declared_sigma(name: str) -> None:
     graph = GRAPHS[name]
-    if not mixing.metropolis_or_uniform(
-        graph
-    ).is_doubly_stochastic:  # directed and not regular: learned graphs
+    weights = mixing.metropolis_or_uniform(graph)
+    if not weights.is_doubly_stochastic:  # directed and not regular: learned graphs
         with pytest.raises(TopologyError, match="needs a doubly stochastic matrix"):
             metrics.sigma(graph)
         return

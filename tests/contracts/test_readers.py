@@ -16,17 +16,7 @@ from PIL import Image
 
 from tests.refusals import named, refused
 from tests.rows import readers
-from tests.rows.readers import (
-    ANNOTATIONS,
-    KINDS,
-    PLACES,
-    ROWS,
-    idx,
-    leaf,
-    raw_array,
-    save,
-    save_json,
-)
+from tests.rows.readers import ANNOTATIONS, KINDS, PLACES, ROWS, idx, leaf, raw_array, save
 from topofl import config, data
 from topofl._spec import parameters
 from topofl._support.datasets import dataset_folders
@@ -257,6 +247,11 @@ def without(*places):
     return lambda root: [shutil.rmtree(root / place) for place in places]
 
 
+def lost(pattern):
+    """Return a function that removes files."""
+    return lambda root: [path.unlink() for path in [*root.glob(pattern)]]
+
+
 def also(place, image):
     return lambda root: save(root / place, image)
 
@@ -305,7 +300,7 @@ def json_with(change):
     def edit(root):
         content = leaf(ann=([5, 6], [36, 61]), bo=([3], [2]))
         change(content)
-        save_json(root / "train" / "all_data_1.json", content)
+        readers.save_json(root / "train" / "all_data_1.json", content)
 
     return edit
 
@@ -320,6 +315,9 @@ def nowhere(root):
 
 WHOLE = json.dumps(leaf(ann=([1, 2], [0, 1]))).encode()
 ONES, HUGE, NAN = [1.0] * 783, 10**400, float("nan")
+FEW, OTHER_SIZE = ann(x=[ONES, [1.0] * 784]), idx(np.zeros((12, 5, 4), np.uint8))
+OTHER_SIZE = put(f"t10k-{KINDS[0]}", OTHER_SIZE)
+DEEP = Image.fromarray(np.full((4, 6), 40_000, np.uint16))
 COMPLETE = "complete PNG or JPEG images"
 NUMBERS = "an image with entries other than numbers for 'ann'"
 DAMAGED, LAYOUT = "all_data_1.json is damaged or incomplete", "got something else in"
@@ -327,10 +325,7 @@ WRONG = {
     "mnist": [
         ("(30, 4, 4) and (29,)", labels_of("train", [0] * 29)),
         ("labels in 0..9, got 11 for image 1", labels_of("train", [0, 11] * 15)),
-        (
-            "training and test images of one size, got (4, 4) and (5, 4)",
-            put(f"t10k-{KINDS[0]}", idx(np.zeros((12, 5, 4), np.uint8))),
-        ),
+        ("training and test images of one size, got (4, 4) and (5, 4)", OTHER_SIZE),
         ("`val` must be between 0 and 29, got 30; one image", {"val": 30}),
         ("needs 16 training images of class 1, which has 15", {"val": 24}),
         (TypeError, "`val` must be an integer", {"val": 0.5}),
@@ -407,10 +402,7 @@ WRONG = {
         ("`size` must be between 1 and", {"size": 10**30}),
         ((COMPLETE, "10.png ("), put(PLACES[0], b"")),
         ("10.png (neither PNG nor JPEG by its", put(PLACES[0], "hello")),
-        (
-            ("mode I;16 has more than 8 bits", "copy it again"),
-            also(PLACES[0], Image.fromarray(np.full((4, 6), 40_000, np.uint16))),
-        ),
+        (("mode I;16 has more than 8 bits", "copy it again"), also(PLACES[0], DEEP)),
         (
             ("`size` is given, got 4 x 2 pixels in", "u.png and 4 x 6 in", "10.png; pass size"),
             also("test/dog/u.png", readers.pixels(0, 4, 2)),
@@ -419,14 +411,8 @@ WRONG = {
     "cinic10": [
         (("of train only, got 'cow' in", "valid"), folder("valid/cow")),
         (("got 'cow' in", "train"), folder("train/cow")),
-        (
-            ("images of every class", "of 'cat'"),
-            lambda root: (root / "train" / "cat" / "cifar10-train-3.png").unlink(),
-        ),
-        (
-            ("`root` must hold test images, got none in", "test"),
-            lambda root: [path.unlink() for path in (root / "test").rglob("*.png")],
-        ),
+        (("images of every class", "of 'cat'"), lost("train/cat/cifar10-train-3.png")),
+        (("`root` must hold test images, got none in", "test"), lost("test/**/*.png")),
         (("one size", "z.png"), also("test/cat/z.png", readers.pixels(0, 8, 8))),
         ("`merge_val` must be True or False", {"merge_val": 1}),
     ],
@@ -443,10 +429,7 @@ WRONG = {
         ("of 'n01'", without("train/n01/images")),
     ],
     "femnist": [
-        (
-            ("784 numbers in [0, 1]", "got an image of 783 numbers for 'ann' in", "; make the"),
-            ann(x=[ONES, [1.0] * 784]),
-        ),
+        (("784 numbers in [0, 1]", "an image of 783 numbers for 'ann' in", "; make the"), FEW),
         ("got the image 1.0 for 'ann'", ann(x=[1.0, 2.0])),
         (NUMBERS, ann(x=[[[1.0]] * 784] * 2)),
         (NUMBERS, ann(x=[[[1.0], *ONES]] * 2)),
@@ -473,10 +456,7 @@ WRONG = {
         ("num_samples 3 in", json_with(lambda c: c.update(num_samples=[3, 1]))),
         ("num_samples '2'", json_with(lambda c: c.update(num_samples=["2", 1]))),
         ("and 1 numbers in", json_with(lambda c: c["num_samples"].pop())),
-        (
-            "got 3 users, 2 of them different, and 2 numbers",
-            json_with(lambda c: c["users"].append("ann")),
-        ),
+        ("got 3 users, 2 of them different, and 2", json_with(lambda c: c["users"].append("ann"))),
         (LAYOUT, json_with(lambda c: c["users"].append(3))),
         (LAYOUT, json_with(lambda c: c["users"].append([]))),
         (LAYOUT, json_with(lambda c: c.pop("users"))),
@@ -495,7 +475,7 @@ WRONG = {
         (OSError, ("files that can be read,", "gone.json cannot"), nowhere),
         (
             ("each writer in one file", "got 'eve' in", "all_data_0.json and in", "copy.json"),
-            lambda root: save_json(root / "train" / "copy.json", leaf(eve=([4], [0]))),
+            lambda root: readers.save_json(root / "train" / "copy.json", leaf(eve=([4], [0]))),
         ),
         (FileNotFoundError, "make them in LEAF's data/femnist", without("train")),
         ("got 'B', of which", {"classes": "B"}),
@@ -509,11 +489,8 @@ WRONG = {
 }
 """By row: parts of the message, and a change or options, after the error if it is no ValueError."""
 
-EVERY = [
-    (name, row if isinstance(row[0], type) else (ValueError, *row))
-    for name, rows in WRONG.items()
-    for row in rows
-]
+EVERY = [(name, row) for name, rows in WRONG.items() for row in rows]
+EVERY = [(name, row if isinstance(row[0], type) else (ValueError, *row)) for name, row in EVERY]
 NAMED = [f"{name} {named(row)}" for name, row in EVERY]
 
 

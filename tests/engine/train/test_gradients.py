@@ -11,13 +11,8 @@ from tests.engine import runs
 from topofl import algorithms, data, models
 from topofl._support.seeding import seeded_torch
 from topofl._support.threads import Buffers
-from topofl.engine.gradients import (
-    autocast,
-    autograd_gradients,
-    image_order,
-    is_linear,
-    linear_gradients,
-)
+from topofl.engine import gradients
+from topofl.engine.gradients import autocast, autograd_gradients, image_order, is_linear
 from topofl.engine.network import Network
 
 CPU = torch.device("cpu")
@@ -42,7 +37,7 @@ def smooth():
 EXECUTORS = {
     "batched": lambda model, **how: autograd_gradients(Network(model), "batched", **how),
     "looped": lambda model, **how: autograd_gradients(Network(model), "looped", **how),
-    "closed form": lambda model, lower=None: linear_gradients(
+    "closed form": lambda model, lower=None: gradients.linear_gradients(
         Buffers(CPU), torch.bfloat16 if lower else None
     ),
 }
