@@ -99,8 +99,8 @@ def test_gradients_can_be_changed_one_by_one(executor):
     """As a weight decay does, which adds to each what is its own."""
     clients = problems.equal_clients(4)
     method = algorithms.local_only(0.1, batch_size=100, local_steps=3, weight_decay=0.5)
-    how = {"clients": clients, "rounds": 1, "init": "given", "executor": executor}
-    history = runs.run(method, model=AddedUp(), **how)
+    how = {"clients": clients, "topology": None, "rounds": 1, "init": "given"}
+    history = runs.run(method, model=AddedUp(), executor=executor, **how)
     inputs, labels = clients.dataset.inputs, clients.dataset.labels
     for i, own in enumerate(clients.train):
         module = AddedUp()
