@@ -17,9 +17,8 @@ import numpy as np
 from topofl._support import files
 from topofl.history import FILES, History
 
-FUNCTIONS = [
-    (os, name) for name in ("rename", "replace", "rmdir", "unlink", "fsync", "chmod", "mkdir")
-]
+NAMES = ("rename", "replace", "rmdir", "unlink", "fsync", "chmod", "mkdir")
+FUNCTIONS = [(os, name) for name in NAMES]
 FUNCTIONS += [(files, "_exchange_names"), (shutil, "rmtree"), (np, "savez_compressed")]
 
 

@@ -81,14 +81,11 @@ def main(*names):
         root = Path(place)
         for size in (2, 3):
             forked(size, partial(run_all, size=size, references=references, root=root), LIMIT)
-        found = {
-            name: {
-                "2 ranks": written(root, 2, k),
-                "3 ranks": written(root, 3, k),
-                "alone after 3 ranks": continued_alone(name, reference, root / str(k)),
-            }
-            for k, (name, reference) in enumerate(references.items())
-        }
+        found = {}
+        for k, (name, reference) in enumerate(references.items()):
+            found[name] = {"2 ranks": written(root, 2, k), "3 ranks": written(root, 3, k)}
+            alone = continued_alone(name, reference, root / str(k))
+            found[name]["alone after 3 ranks"] = alone
     json.dump(found, sys.stdout)
 
 

@@ -56,14 +56,14 @@ def test_every_algorithm_is_compared_with_a_naive_loop():
     assert {twin.method for twin in TWINS} | elsewhere == set(algorithms.__all__)
 
 
-@pytest.mark.parametrize(
-    ("twin", "make"),
-    [
-        pytest.param(twin, make, id=f"{twin}, {make.__name__}")
-        for twin in TWINS
-        for make in twin.clients
-    ],
-)
+def named(one):
+    return getattr(one, "__name__", str(one))
+
+
+PAIRS = [(twin, make) for twin in TWINS for make in twin.clients]
+
+
+@pytest.mark.parametrize(("twin", "make"), PAIRS, ids=named)
 def test_it_ends_where_its_naive_loop_does(twin, make):
     """The loop is computed once, and compared with every executor."""
     clients = make()
@@ -150,11 +150,10 @@ def test_required_arguments_are_enough_and_documented_by_an_example(name):
 
 def statements(source):
     """Return how many statements a module has, without imports and docstrings."""
-    return sum(
-        isinstance(node, ast.stmt)
-        and not isinstance(node, ast.Import | ast.ImportFrom)
-        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-        for node in ast.walk(ast.parse(source))
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
+    texts = [x for x in found if isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant)]
+    return (
+        len(found) - len(texts) - sum(isinstance(one, ast.Import | ast.ImportFrom) for one in found)
     )
 
 
@@ -181,27 +180,16 @@ def test_loss_falls_and_seed_decides(name):
 def test_learning_rates_may_be_schedules(name):
     """A constant one gives the models of a number, and one that falls gives others."""
     rates = (0.1, algorithms.constant(0.1), "exponential(0.1, 0.5)")
-    number, constant, falling = (
-        run(name, build(name, lr=lr), rounds=2).models.flat for lr in rates
-    )
+    methods = [build(name, lr=lr) for lr in rates]
+    number, constant, falling = (run(name, one, rounds=2).models.flat for one in methods)
     assert torch.equal(number, constant)
     assert not torch.equal(number, falling)
 
 
-OTHER = {
-    "clock": {"compute": 2.0},
-    "compressor": "sign",
-    "head": "0",
-    "local": "1",
-    "header_sign": "literal",
-    "level": "node",
-    "loss_refresh": "none",
-    "mode": "push",
-    "passive": [1],
-    "regrow": "random",
-    **dict.fromkeys(("budget", "epochs", "fine_tune_epochs", "first_epochs", "k", "steps"), 3),
-    **dict.fromkeys(("batch_size", "local_steps"), 5),
-}
+OTHER = {"clock": {"compute": 2.0}, "compressor": "sign", "head": "0", "local": "1", "mode": "push"}
+OTHER |= {"header_sign": "literal", "level": "node", "loss_refresh": "none", "regrow": "random"}
+OTHER |= dict.fromkeys(("budget", "epochs", "fine_tune_epochs", "first_epochs", "k", "steps"), 3)
+OTHER |= {"passive": [1], "batch_size": 5, "local_steps": 5}
 """Other values of arguments that are no fractions and no truth values."""
 
 
@@ -212,13 +200,8 @@ def different(value):
     return value + 1 if isinstance(value, int) else (value or 0.5) / 2
 
 
-BESIDE = {
-    "reset_momentum": {"momentum": 0.9},
-    "tau": {"delta": None},
-    "delta": {"tau": None},
-    "steps": {"epochs": None},
-    "count_self": {"budget": 2},
-}
+BESIDE = {"tau": {"delta": None}, "delta": {"tau": None}, "steps": {"epochs": None}}
+BESIDE |= {"reset_momentum": {"momentum": 0.9}, "count_self": {"budget": 2}}
 """What must be given for an argument to be accepted, or to matter."""
 
 
@@ -227,9 +210,8 @@ def test_every_argument_is_a_setting(name):
     """Histories and checkpoints hold them, so that no run is resumed with another value."""
     parameters = inspect.signature(getattr(algorithms, name)).parameters
     for argument, parameter in parameters.items():
-        beside = {
-            one: value for one, value in BESIDE.get(argument, {}).items() if one in parameters
-        }
+        beside = BESIDE.get(argument, {})
+        beside = {one: value for one, value in beside.items() if one in parameters}
         value = (ARGUMENTS[name] | beside).get(argument, parameter.default)
         value = OTHER.get(argument) or different(value)
         changed = build(name, **beside, **{argument: value})
@@ -244,11 +226,8 @@ THREE = {"participation": 3, "epochs": 1}
 TOP = algorithms.top_k(0.1)
 
 SENT = [
-    *(
-        (build(name), 12, 12 * D)
-        for name in ("dsgd", "extra", "d2", "qg_dsgdm", "dadam", "ad_psgd")
-    ),
-    *((build(name), 12, 12 * D) for name in ("dp_dsgd", "dfedsam", "coordinate_median")),
+    *((build(name), 12, 12 * D) for name in ("dsgd", "extra", "d2", "qg_dsgdm", "dadam")),
+    *((build(name), 12, 12 * D) for name in ("ad_psgd", "dp_dsgd", "dfedsam", "coordinate_median")),
     *((build(name), 12, 24 * D) for name in ("dsgt", "local_gt", "sab")),
     (build("dadam", track=True), 12, 24 * D),
     (build("dfedsam", gossip_steps=4), 48, 48 * D),

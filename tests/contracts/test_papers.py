@@ -112,39 +112,22 @@ def test_every_figure_and_table_of_a_paper_is_reproduced_or_said_to_be_absent(pa
         assert len(why) > 20
 
 
+DFEDPGP = {"run.rounds": {500}, "data.n": {100}, "data.name": {"cifar10", "cifar100"}}
+DFEDPGP |= {"model.name": {"resnet18_gn"}, "topology.k": {10}, "algorithm.participation": {10}}
+DFEDPGP |= {"algorithm.momentum": {0.9}, "algorithm.lr_decay": {0.99}}
+PFEDDST = {"data.n": {100}, "run.rounds": {500}, "data.classes_per_node": {2}}
+PFEDDST |= {"data.partition": {"pathological_shared"}}
+
 SETTINGS = {
     ("dcliques-fig13", "quick"): (15, {"data.n": {1000}, "algorithm.batch_size": {13}}),
     ("dcliques-fig13", "paper"): (25, {"algorithm.lr": {0.1}, "algorithm.batch_size": {13}}),
     ("dcliques-fig10", "quick"): (18, {"data.n": {100}, "algorithm.batch_size": {5}}),
     ("dcliques-fig10", "paper"): (30, {"data.n": {100}, "algorithm.batch_size": {20}}),
     ("dfedpgp-tab01", "quick"): (90, {"algorithm.momentum": {0.9}, "algorithm.lr_decay": {0.99}}),
-    ("dfedpgp-tab01", "paper"): (
-        240,
-        {
-            "run.rounds": {500},
-            "data.n": {100},
-            "data.name": {"cifar10", "cifar100"},
-            "model.name": {"resnet18_gn"},
-            "topology.k": {10},
-            "algorithm.participation": {10},
-            "algorithm.momentum": {0.9},
-            "algorithm.lr_decay": {0.99},
-        },
-    ),
+    ("dfedpgp-tab01", "paper"): (240, DFEDPGP),
     ("dfedpgp-fig03a", "paper"): (15, {"topology.k": {2, 5, 10, 20, 40}}),
-    ("pfeddst-fig03", "paper"): (
-        21,
-        {
-            "data.n": {100},
-            "run.rounds": {500},
-            "data.partition": {"pathological_shared"},
-            "data.classes_per_node": {2},
-        },
-    ),
-    ("dpfl-tab01", "paper"): (
-        90,
-        {"data.n": {100}, "algorithm.batch_size": {16}, "algorithm.budget": {20, 10, 5}},
-    ),
+    ("pfeddst-fig03", "paper"): (21, PFEDDST),
+    ("dpfl-tab01", "paper"): (90, {"algorithm.batch_size": {16}, "algorithm.budget": {20, 10, 5}}),
     ("dpfl-tab03", "paper"): (48, {"algorithm.every": {5, 10, 20}}),
 }
 """Number of runs by figure and scale, and all values of their settings."""
@@ -283,9 +266,8 @@ def test_panels_are_judged_alone_and_what_the_paper_lacks_without_its_numbers(na
     assert own
     assert {claim.kind for claim in own} == {PAPER}
     assert {claim.kind for claim in alone} == {PAPER if new == title else OUR_QUESTION}
-    assert [c.statement.removeprefix(new) for c in alone] == [
-        c.statement.removeprefix(title) for c in own
-    ]
+    without = [claim.statement.removeprefix(title) for claim in own]
+    assert [claim.statement.removeprefix(new) for claim in alone] == without
     assert new == title or {claim.paper for claim in alone} == {""}
 
 
@@ -327,14 +309,11 @@ def test_claims_show_the_papers_numbers_and_thresholds(name):
         assert (claim.paper, claim.threshold.startswith(threshold)) == (number, True), claim
 
 
+ALIKE = {"fully-connected and grid", "fully-connected and ring", "grid and ring"}
 SERVED = {"FedAvg", "FedPer", "FedBABU", "Ditto"}
 PARTS = {
     ("dcliques-fig01", "very significant"): {"ring", "grid"},
-    ("dcliques-fig01", "negligible"): {
-        "fully-connected and grid",
-        "fully-connected and ring",
-        "grid and ring",
-    },
+    ("dcliques-fig01", "negligible"): ALIKE,
     ("dcliques-fig10", "fastest"): {"neither", "Clique Averaging", "momentum"},
     ("dfedpgp-tab01", f"{DIR}: DFedPGP"): set(ACCURACIES) - {"DFedPGP"},
     ("dfedpgp-fig02", "fastest"): set(ROUNDS) - {"DFedPGP"},

@@ -17,20 +17,10 @@ import torch
 import topofl
 from tests.engine import killed
 from tests.new_process import results_of
+from tests.rows import runs as row_runs
 from tests.rows.ambient import AMBIENT, TOGETHER, entered
 from tests.rows.methods import ALGORITHMS
-from tests.rows.runs import (
-    ATTACKED,
-    OPTIONS,
-    ROUNDS,
-    RUNS,
-    arguments,
-    differences,
-    in_float64,
-    length,
-    of_method,
-    tolerance_of,
-)
+from tests.rows.runs import ATTACKED, OPTIONS, ROUNDS, RUNS, arguments, differences, in_float64
 from tests.simulated_device import DEVICES
 from topofl import Compute, Evaluation, algorithms, config
 from topofl.engine import memory
@@ -155,7 +145,7 @@ def test_devices_agree(name, kind):
     for way in ways if name in BOTH_EXECUTORS else ways[:1]:
         with DEVICES[kind]():
             found = topofl.run(**in_float64(name, device="cuda", **way))
-            wrong = differences(found, reference_in_float64(name), tolerance_of(name))
+            wrong = differences(found, reference_in_float64(name), row_runs.tolerance_of(name))
         assert found.meta["device"] == "cuda:0"
         assert wrong == []
 
@@ -166,7 +156,7 @@ def test_models_in_a_file_agree(name, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "COPIED", 2**12)
     monkeypatch.setattr(memory, "KEPT", 0)
     found = topofl.run(**in_float64(name, scratch=tmp_path))
-    exact, tolerance = reference_in_float64(name), tolerance_of(name)
+    exact, tolerance = reference_in_float64(name), row_runs.tolerance_of(name)
     assert differences(found, exact, 1e-12 if tolerance == 1e-10 else tolerance) == []
     assert not list(tmp_path.iterdir())
 
@@ -233,7 +223,7 @@ OBSERVED = {
     "fine_tune": algorithms.sgd(0.1, batch_size=4, epochs=2, momentum=0.9),
     "fine_tune_every": 1,
     "also": {"mean": lambda models, round: models.flat.mean(0).expand(round.n, -1)},
-    "per_node": {"norm": length},
+    "per_node": {"norm": row_runs.length},
 }
 UNOBSERVED = dict.fromkeys(("also", "fine_tune", "fine_tune_every", "nodes", "examples"))
 UNOBSERVED |= {"on": (), "before_exchange": False}
@@ -276,7 +266,7 @@ def test_saved_histories_are_loaded(name, tmp_path):
 def tables(name):
     """Return the tables of a configuration with the run of a method, or of D-SGD with options."""
     method = "dsgd" if name in OPTIONS else name
-    row, how = ALGORITHMS[method], of_method(method) | OPTIONS.get(name, {})
+    row, how = ALGORITHMS[method], row_runs.of_method(method) | OPTIONS.get(name, {})
     given = {**row.required, **row.killed}
     model = "perceptron" if {"head", "local"} & given.keys() else "linear"
     model = "convolutional" if name in OPTIONS else model

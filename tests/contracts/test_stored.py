@@ -13,15 +13,8 @@ import torch
 
 from tests.contracts import damage
 from tests.new_process import output_of
-from tests.rows.stored import (
-    STORED,
-    ran,
-    read_checkpoint,
-    run,
-    save_older,
-    sign_checkpoint,
-    sign_history,
-)
+from tests.rows import stored
+from tests.rows.stored import STORED, ran, read_checkpoint, run, sign_checkpoint, sign_history
 from topofl import History, Saving
 from topofl._support import arrays as array_files
 from topofl._support.arrays import read_tensors, write_tensors
@@ -78,7 +71,7 @@ def test_one_flipped_bit_does_not_match_the_checksum(kind, tmp_path):
 @pytest.fixture
 def older(tmp_path):
     """Return the folder of a history without checksums, so that other checks must notice."""
-    save_older(tmp_path)
+    stored.save_older(tmp_path)
     return tmp_path / "run"
 
 
@@ -118,6 +111,8 @@ class Evil:
         return os.mkdir, ("unpickled",)
 
 
+LONG = b"\x93NUMPY\x02\x00" + (10**6).to_bytes(4, "little") + b"(" * 10**6
+
 ARRAYS = {
     "a pickle": {"node_loss": np.array([Evil()], dtype=object)},
     "a pickle elsewhere": {"evaluation.loss": np.array([[Evil()] * 3] * 3, dtype=object)},
@@ -134,9 +129,7 @@ ARRAYS = {
     "a new format": {"node_loss": b"\x93NUMPY\x09\x00"},
     "no array": {"node_loss": b"x"},
     "nothing": {"node_loss": b""},
-    "a long header": {
-        "node_loss": b"\x93NUMPY\x02\x00" + (10**6).to_bytes(4, "little") + b"(" * 10**6
-    },
+    "a long header": {"node_loss": LONG},
     "a missing array": {"matrix.0.indices": None},
     "a matrix of others": {"matrix.0.indices": np.full(9, 3, np.int32)},
     "a matrix before all": {"matrix.0.indices": np.full(9, -1, np.int32)},
@@ -225,10 +218,8 @@ META = {
     "text": {"columns": "accuracy"},
     "nothing": {"columns": None},
 } | {f"no {key}": {key: MISSING} for key in ("n_rounds", "columns", "round_columns", "matrices")}
-META |= {
-    f"share {value}": {"largest_share": value}
-    for value in (0.4, [0], [0, "x"], [-1, 0.4], [0, 1.5], [True, 0.4])
-}
+SHARES = (0.4, [0], [0, "x"], [-1, 0.4], [0, 1.5], [True, 0.4])
+META |= {f"share {value}": {"largest_share": value} for value in SHARES}
 
 
 @pytest.mark.parametrize("forged", META)

@@ -226,9 +226,7 @@ def named_in(folder):
     return int((folder / LOCK).read_text().splitlines()[0])
 
 
-def test_the_second_is_told_who_has_the_folder_and_a_killed_one_leaves_it_free(
-    holder, whole, tmp_path
-):
+def test_the_second_is_told_who_has_the_folder_that_a_killed_one_frees(holder, whole, tmp_path):
     process = holder()
     wanted = (
         rf"`saving` must be a folder that no other run is using, {re.escape(str(tmp_path))} is in "

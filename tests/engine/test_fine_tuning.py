@@ -9,18 +9,8 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.engine.evaluated_runs import (
-    BATCH,
-    HOW,
-    ROUNDS,
-    SEED,
-    TUNED,
-    N,
-    need,
-    personal_clients,
-    run,
-    scores,
-)
+from tests.engine import evaluated_runs
+from tests.engine.evaluated_runs import BATCH, ROUNDS, SEED, TUNED, N, need, personal_clients, run
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from tests.rows.runs import arguments, differences
 from topofl import algorithms, attacks, mixing, topologies
@@ -82,7 +72,7 @@ METHODS = {
 }  # fmt: skip
 
 
-@HOW
+@evaluated_runs.HOW
 @pytest.mark.parametrize("make", [personal_clients, ragged_clients])
 @pytest.mark.parametrize("name", METHODS)
 def test_fine_tuned_scores_equal_a_naive_loop(name, make, settings):
@@ -99,7 +89,7 @@ def test_fine_tuned_scores_equal_a_naive_loop(name, make, settings):
     )  # fmt: skip
     torch.testing.assert_close(history.models.flat, nodes.flat(), rtol=0, atol=1e-9)
     for i, own in enumerate(clients.test):
-        wanted = scores(tuned[i], blobs, own) if len(own) else (np.nan, np.nan)
+        wanted = evaluated_runs.scores(tuned[i], blobs, own) if len(own) else (np.nan, np.nan)
         got = history["accuracy_fine_tuned"][-1, i], history["loss_fine_tuned"][-1, i]
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-9, err_msg=f"node {i}")
     trained = np.array([len(own) > 0 for own in clients.test])

@@ -12,13 +12,7 @@ from tests.history.helpers import assert_same
 from tests.rows.stored import sign_checkpoint, trained, write_rows
 from topofl._support import arrays, machine
 from topofl.engine import checkpoint
-from topofl.engine.checkpoint import (
-    move_all,
-    newest_checkpoint,
-    newest_round,
-    rounds_in,
-    write_checkpoint,
-)
+from topofl.engine.checkpoint import move_all, newest_checkpoint, rounds_in, write_checkpoint
 from topofl.engine.ranks import one_process
 
 FILES = ["marker.json", "rows-0.safetensors", "shared.safetensors"]
@@ -173,7 +167,7 @@ def test_a_move_that_is_killed_is_completed_by_the_next(tmp_path, monkeypatch, s
     move_all(source, target)
     assert names(source) == []
     assert names(target) in (rounds(1, 2), rounds(2))  # at least the newest
-    assert newest_round(target) == 2
+    assert checkpoint.newest_round(target) == 2
     models = newest_checkpoint(target).state()["models"].of(np.arange(6))
     assert models.unique().tolist() == [2.0]
 

@@ -68,11 +68,8 @@ def signed(strength):
 
 
 def shrinking(apply):
-    return algorithms.chain(
-        "own",
-        local=algorithms.sgd(0.1, batch_size=4),
-        last=algorithms.Phase(lambda models: {}, apply),
-    )
+    last = algorithms.Phase(lambda models: {}, apply)
+    return algorithms.chain("own", local=algorithms.sgd(0.1, batch_size=4), last=last)
 
 
 def shrink(models, state, round):
@@ -101,12 +98,8 @@ clip, decay = algorithms.clip(1.0), algorithms.weight_decay(0.1)
 
 UNLIKE = {
     "eps of Adam": (steps_by(algorithms.adam()), steps_by(algorithms.adam(eps=1e-3))),
-    "end of a cosine": [
-        steps_by(lr=algorithms.cosine(0.1, rounds=9, end=end)) for end in (0.0, 0.05)
-    ],
-    "seventh digit of a rate": [
-        steps_by(lr=algorithms.exponential(lr, 0.5)) for lr in (0.1, 0.10000001)
-    ],
+    "end of a cosine": [steps_by(lr=algorithms.cosine(0.1, rounds=9, end=x)) for x in (0.0, 0.05)],
+    "seventh digit": [steps_by(lr=algorithms.exponential(lr, 0.5)) for lr in (0.1, 0.10000001)],
     "order of terms": (steps_by(clip, decay), steps_by(decay, clip)),
     "a rate of one's own": (steps_by(lr=lambda t, k: 0.1), steps_by(lr=lambda t, k: 0.2)),
     "a number that a term holds": (steps_by(signed(0.1)), steps_by(signed(0.2))),

@@ -11,13 +11,8 @@ from tests.engine import runs
 from topofl import algorithms, data, models
 from topofl._support.seeding import seeded_torch
 from topofl._support.threads import Buffers
-from topofl.engine.gradients import (
-    autocast,
-    autograd_gradients,
-    image_order,
-    is_linear,
-    linear_gradients,
-)
+from topofl.engine import gradients
+from topofl.engine.gradients import autocast, autograd_gradients, image_order, is_linear
 from topofl.engine.network import Network
 
 CPU = torch.device("cpu")
@@ -42,7 +37,7 @@ def smooth():
 EXECUTORS = {
     "batched": lambda model, **how: autograd_gradients(Network(model), "batched", **how),
     "looped": lambda model, **how: autograd_gradients(Network(model), "looped", **how),
-    "closed form": lambda model, lower=None: linear_gradients(
+    "closed form": lambda model, lower=None: gradients.linear_gradients(
         Buffers(CPU), torch.bfloat16 if lower else None
     ),
 }
@@ -104,8 +99,8 @@ def test_gradients_can_be_changed_one_by_one(executor):
     """As a weight decay does, which adds to each what is its own."""
     clients = problems.equal_clients(4)
     method = algorithms.local_only(0.1, batch_size=100, local_steps=3, weight_decay=0.5)
-    how = {"clients": clients, "rounds": 1, "init": "given", "executor": executor}
-    history = runs.run(method, model=AddedUp(), **how)
+    how = {"clients": clients, "topology": None, "rounds": 1, "init": "given"}
+    history = runs.run(method, model=AddedUp(), executor=executor, **how)
     inputs, labels = clients.dataset.inputs, clients.dataset.labels
     for i, own in enumerate(clients.train):
         module = AddedUp()
