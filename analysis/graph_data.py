@@ -7,6 +7,11 @@ node trains a graph convolutional network on its own vertices, by D-SGD over sev
 graphs. For each case it prints H_10 of each graph (the distance of the labels around a node from
 the global labels after ten hops), the mean test accuracy over all evaluations, and Spearman's rank
 correlation of the two. ``--preset smoke`` takes few nodes and rounds.
+
+``--batching`` measures instead what batching would bring: the gradients of as many models as nodes,
+each on a subgraph of its own, one after another, in one call of ``torch.func.vmap`` on edges that
+are padded to equal numbers, and, for the convolution of the study, on one block-diagonal graph with
+products of all nodes' own weights.
 """
 
 import sys
@@ -17,12 +22,15 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn import functional
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv, GINConv, SAGEConv
 
 import topofl
 from topofl import Evaluation, Table, algorithms, data, metrics, topologies
 
-from .program import parser_of
+from .program import parser_of, seconds_of
 
 CLASSES, FEATURES = 5, 16
 """Blocks of the model, and numbers per vertex."""
@@ -53,14 +61,16 @@ class Convolution(nn.Module):
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         """Return logits (V, CLASSES)."""
-        source, target = edges
-        degrees = torch.zeros_like(x[:, 0]).index_add_(0, target, torch.ones_like(x[source, 0]))
+        return self.second(with_mean(self.first(with_mean(x, edges)).relu(), edges))
 
-        def with_mean(values: Tensor) -> Tensor:
-            sums = torch.zeros_like(values).index_add_(0, target, values[source])
-            return torch.cat([values, sums / degrees.clamp(min=1)[:, None]], 1)
 
-        return self.second(with_mean(self.first(with_mean(x)).relu()))
+def with_mean(values: Tensor, edges: Tensor) -> Tensor:
+    """Return values (V, k) of vertices, joined to their means over neighbors."""
+    source, target = edges
+    ones = torch.ones_like(values[source, 0])
+    degrees = torch.zeros_like(values[:, 0]).index_add(0, target, ones)
+    sums = torch.zeros_like(values).index_add(0, target, values[source])
+    return torch.cat([values, sums / degrees.clamp(min=1)[:, None]], 1)
 
 
 CASES = {
@@ -146,10 +156,108 @@ def _table(name: str, found: dict[str, list[tuple[float, float]]]) -> Table:
     )  # fmt: skip
 
 
+class Layers(nn.Module):
+    """Two layers of PyTorch Geometric."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        sizes = (FEATURES, 16), (16, CLASSES)
+        if kind == "GINConv":
+            self.first, self.second = (GINConv(nn.Linear(*size)) for size in sizes)
+        else:
+            layer = {"GCNConv": GCNConv, "SAGEConv": SAGEConv}[kind]
+            self.first, self.second = (layer(*size) for size in sizes)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        """Return logits (V, CLASSES)."""
+        return self.second(self.first(x, edges).relu(), edges)
+
+
+def batching(preset: str, repeats: int = 20) -> Table:
+    """Return the table of milliseconds for all nodes' gradients, and whether they agree."""
+    n, vertices, _, _ = PRESETS[preset]
+    graphs = [drawn(vertices, seed) for seed in range(n)]
+    x = torch.stack([graph.x.float() for graph in graphs])
+    labels = torch.stack([graph.y for graph in graphs])
+    networks = {kind: partial(Layers, kind) for kind in ("GCNConv", "SAGEConv", "GINConv")}
+    rows = []
+    for kind, make in ({"the study's": Convolution} | networks).items():
+        modules = [make() for _ in graphs]
+        rows.append((kind, *_milliseconds(modules, graphs, x, labels, repeats)))
+    return Table(("layers", "one after another", "vmap", "block-diagonal"), tuple(rows))
+
+
+def _milliseconds(
+    modules: Sequence[nn.Module], graphs: Sequence[Data], x: Tensor, labels: Tensor, repeats: int
+) -> list[float | str]:
+    """Return the milliseconds of each way, or why it cannot be taken."""
+    n, vertices = labels.shape
+    edges = [graph.edge_index for graph in graphs]
+    most = max(own.shape[1] for own in edges)
+    padded = torch.stack(
+        [functional.pad(own, (0, most - own.shape[1]), value=vertices) for own in edges]
+    )
+    wide = functional.pad(x, (0, 0, 0, 1))  # padding is between a vertex and itself
+    blocks = torch.cat([own + k * vertices for k, own in enumerate(edges)], 1)
+    stacked = [
+        torch.stack(own).detach().requires_grad_()
+        for own in zip(*(module.parameters() for module in modules), strict=True)
+    ]
+    names = [name for name, _ in modules[0].named_parameters()]
+
+    def one_after_another() -> list[list[Tensor]]:
+        found = []
+        for module, own, own_x, own_labels in zip(modules, edges, x, labels, strict=True):
+            loss = functional.cross_entropy(module(own_x, own), own_labels)
+            found.append([*torch.autograd.grad(loss, list(module.parameters()))])
+        return [torch.stack(own) for own in zip(*found, strict=True)]
+
+    def differentiated(outputs: Tensor) -> list[Tensor]:
+        losses = functional.cross_entropy(outputs.transpose(1, 2), labels, reduction="none")
+        return [*torch.autograd.grad(losses.mean(1).sum(), stacked)]
+
+    def batched() -> list[Tensor]:
+        def apply(values: Sequence[Tensor], own_x: Tensor, own: Tensor) -> Tensor:
+            return functional_call(modules[0], dict(zip(names, values, strict=True)), (own_x, own))
+
+        return differentiated(vmap(apply)(stacked, wide, padded)[:, :vertices])
+
+    def block_diagonal() -> list[Tensor]:
+        def linear(values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+            return (values.view(n, vertices, -1) @ weight.mT + bias[:, None]).flatten(0, 1)
+
+        hidden = linear(with_mean(x.flatten(0, 1), blocks), *stacked[:2]).relu()
+        found = linear(with_mean(hidden, blocks), *stacked[2:])
+        return differentiated(found.view(n, vertices, -1))
+
+    ways = [one_after_another, batched]
+    ways += [block_diagonal] if isinstance(modules[0], Convolution) else []
+    wanted, found = one_after_another(), list[float | str]()
+    for way in ways:
+        try:
+            for one, other in zip(way(), wanted, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+        except RuntimeError as error:
+            found.append(f"fails: {str(error).strip().splitlines()[0]:.60}")
+            continue
+        times = [seconds_of(way, torch.device("cpu")) for _ in range(repeats)]
+        found.append(round(1000 * min(times), 2))
+    return [*found, *["not tried"] * (3 - len(found))]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables of the study; returns the exit code."""
-    parser = parser_of("graph_data", __doc__, preset=("full", "settings", tuple(PRESETS)))
-    for table in study(parser.parse_args(argv).preset):
+    parser = parser_of(
+        "graph_data",
+        __doc__,
+        preset=("full", "settings", tuple(PRESETS)),
+        batching=(False, "measure what batching would bring"),
+    )
+    options = parser.parse_args(argv)
+    if options.batching:
+        print(batching(options.preset))
+        return 0
+    for table in study(options.preset):
         print(table, end="\n\n")
     return 0
 
