@@ -93,14 +93,6 @@ class Entry:
             self._shared[compute] = compute(self)
         return self._shared[compute]
 
-    def mean_over_graphs(self, metric: Callable[..., Any], *args: Any) -> int | float:
-        """Return the mean of ``metric(graph, *args)`` over the graphs, as an int if it is whole."""
-        return mean(metric(graph, *args) for graph in self.graphs)
-
-    def mean_over_matrices(self, metric: Callable[..., Any], *args: Any) -> int | float:
-        """Return the mean of ``metric(matrix, *args)`` over matrices, as an int if it is whole."""
-        return mean(metric(matrix, *args) for matrix in self.matrices)
-
 
 Limit: TypeAlias = tuple[int, str, Callable[[Entry], bool]]
 """Most nodes for which a column is computed, what to use for more, and which graphs are exempt."""
@@ -118,8 +110,8 @@ class MetricColumn:
 
     Parameters
     ----------
-    name, group
-        Heading of the column, and its group, a key of :data:`GROUPS`.
+    group, name
+        Group of the column, a key of :data:`GROUPS`, and its heading.
     meaning
         Short description of the value.
     compute
@@ -131,8 +123,8 @@ class MetricColumn:
         Conditions that are checked, in this order, before it is computed.
     """
 
-    name: str
     group: str
+    name: str
     meaning: str
     compute: Callable[[Entry], Any]
     limit: Limit | None = None
@@ -161,6 +153,11 @@ def mean(values: Iterable[float]) -> int | float:
     """Return the mean, as an int if it is whole."""
     average = float(np.mean(list(values)))
     return int(average) if average.is_integer() else average
+
+
+def of_graphs(metric: Callable[[Topology], Any]) -> Callable[[Entry], int | float]:
+    """Return the mean of a metric over the graphs of a row, as an int if it is whole."""
+    return lambda entry: mean(map(metric, entry.graphs))
 
 
 def limited(nodes: int, instead: str) -> Limit:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -398,28 +398,26 @@ def _solve_lyapunov(
     return total
 
 
+_averaging = partial(MetricColumn, "averaging")
+
 COLUMNS = (
-    MetricColumn(
+    _averaging(
         "Dobrushin coefficient",
-        "averaging",
         "guaranteed factor on the range of the nodes' values over a period",
         lambda entry: dobrushin(entry.rounds),
     ),
-    MetricColumn(
+    _averaging(
         "mixing time",
-        "averaging",
         "rounds until every node's mixture is within 1/4 of the limit in total variation",
         lambda entry: mixing_time(entry.rounds),
     ),
-    MetricColumn(
+    _averaging(
         "effective neighbors",
-        "averaging",
         "number of nodes whose plain average would have as little variance, at decay 0.9",
         lambda entry: effective_neighbors(entry.rounds, GAMMA),
     ),
-    MetricColumn(
+    _averaging(
         "worst effective neighbors",
-        "averaging",
         "effective neighbors of the node with the largest variance",
         lambda entry: effective_neighbors(entry.rounds, GAMMA, which="worst"),
     ),

@@ -187,7 +187,7 @@ def _custom_column(name: str, function: Callable[..., Any]) -> MetricColumn:
         with error_context("`metrics`:"):
             return number(entry.matrices[0] if entry.is_static else entry.rounds)
 
-    return MetricColumn(name, "other", "", compute)
+    return MetricColumn("other", name, "", compute)
 
 
 @public

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
@@ -398,16 +399,16 @@ def _predicted(x: Mixable, weights: WeightRule | None) -> tuple[float, str]:
     return rate, "predicted: exact averaging within a period"
 
 
+_rounds = partial(MetricColumn, "rounds")
+
 COLUMNS = (
-    MetricColumn(
+    _rounds(
         "expected gap",
-        "rounds",
         "guaranteed relative decrease of squared consensus distance per round, mean over rounds",
         lambda entry: expected_gap(entry.rounds, rounds=entry.limit),
     ),
-    MetricColumn(
+    _rounds(
         "measured contraction",
-        "rounds",
         "measured factor on consensus distance per round, from a random start",
         _measured_over_periods,
         needs=(

@@ -39,13 +39,12 @@ def _cost_column(name: str, meaning: str) -> MetricColumn:
 
     def compute(entry: Entry) -> Any:
         if entry.history is None:
-            return entry.mean_over_matrices(
-                lambda matrix: getattr(round_cost(matrix, entry.n_parameters), field) / unit
-            )
+            each = (round_cost(matrix, entry.n_parameters) for matrix in entry.matrices)
+            return mean(getattr(cost, field) / unit for cost in each)
         costs = cost_of_rounds(entry.history.rounds, name)
         return costs if isinstance(costs, NotApplicable) else mean(costs)
 
-    return MetricColumn(name, "cost", meaning, compute)
+    return MetricColumn("cost", name, meaning, compute)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from topofl._support.check import check_choice, check_int, check_positive, shown
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl._support.table import NotApplicable
-from topofl.metrics._columns import LABELS, Entry, MetricColumn, iterated
+from topofl.metrics._columns import LABELS, Entry, MetricColumn, iterated, mean
 from topofl.metrics._rounds import (
     Mixable,
     WeightRule,
@@ -523,17 +524,19 @@ def _of_spectrum(source: MixingSequence, hops: int | str, discount: float) -> fl
     return geometric(squares, np.ones(len(others)), discount) / matrix.n
 
 
+_data = partial(MetricColumn, "data")
+
 COLUMNS = (
-    MetricColumn(
+    _data(
         "neighborhood heterogeneity",
-        "data",
         "distance of neighborhood label distributions from the global one, mean over nodes",
-        lambda entry: entry.mean_over_matrices(neighborhood_heterogeneity, entry.label_counts),
+        lambda entry: mean(
+            neighborhood_heterogeneity(matrix, entry.label_counts) for matrix in entry.matrices
+        ),
         needs=(LABELS,),
     ),
-    MetricColumn(
+    _data(
         f"H_{HOPS}",
-        "data",
         f"label skew that 1 to {HOPS} exchanges leave in neighborhoods, summed; low is good",
         lambda entry: over_hops(
             entry,
@@ -544,8 +547,8 @@ COLUMNS = (
         needs=(LABELS,),
     ),
     MetricColumn(
-        f"N_{HOPS}",
         "averaging",
+        f"N_{HOPS}",
         f"gradient noise that 1 to {HOPS} exchanges leave, summed; low is good",
         lambda entry: over_hops(
             entry, lambda rounds: accumulated_noise(entry.rounds, rounds=rounds, seed=entry.seed)

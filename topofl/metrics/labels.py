@@ -1,6 +1,7 @@
 """Label distributions of nodes, cliques, neighbors and communities."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -441,40 +442,38 @@ def _squared_deviations(rows: np.ndarray) -> float:
     return float(np.square(rows - rows.mean(axis=0)).sum())
 
 
+_data = partial(MetricColumn, "data")
+_structure = partial(MetricColumn, "structure")
+
 COLUMNS = (
-    MetricColumn(
+    _data(
         "mean clique skew",
-        "data",
         "distance of clique label distributions from the global one, mean over cliques",
-        lambda entry: entry.mean_over_graphs(
-            lambda graph: clique_skew(graph, entry.label_counts).mean()
-        ),
+        lambda entry: mean(clique_skew(graph, entry.label_counts).mean() for graph in entry.graphs),
         needs=(LABELS, NODE_GROUPS),
     ),
-    MetricColumn(
+    _structure(
         "communities",
-        "structure",
         "number of communities (groups with many edges inside), by the Louvain method",
         lambda entry: mean(map(len, entry.shared(_communities))),
         limit=limited(CUBIC_LIMIT, "metrics.communities"),
     ),
-    MetricColumn(
+    _structure(
         "modularity",
-        "structure",
         "share of edges inside these communities, minus the share expected from degrees alone",
         lambda entry: mean(map(modularity, entry.graphs, entry.shared(_communities))),
         limit=limited(CUBIC_LIMIT, "metrics.modularity"),
     ),
-    MetricColumn(
+    _data(
         "neighbor label distance",
-        "data",
         "mean label distance of neighbors, relative to that of all pairs: 1 as by chance",
-        lambda entry: entry.mean_over_graphs(neighbor_label_distance, entry.label_counts),
+        lambda entry: mean(
+            neighbor_label_distance(graph, entry.label_counts) for graph in entry.graphs
+        ),
         needs=(LABELS,),
     ),
-    MetricColumn(
+    _data(
         "label separation",
-        "data",
         "share of label variation between communities: 0 as by chance, 1 if none inside them",
         lambda entry: mean(
             label_separation(groups, entry.label_counts) for groups in entry.shared(_communities)

@@ -512,7 +512,7 @@ def _constant_column(name: str, path: str, meaning: str) -> MetricColumn:
         return value
 
     limit = limited(CUBIC_LIMIT, "metrics.push_sum_constants")
-    return MetricColumn(name, "push-sum", meaning, compute, limit=limit)
+    return MetricColumn("push-sum", name, meaning, compute, limit=limit)
 
 
 def _constants(entry: Entry) -> PushSumConstants:

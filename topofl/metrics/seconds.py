@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -492,17 +492,17 @@ def _refuse_recorded(options: dict[str, Any]) -> None:
             )
 
 
+_cost = partial(MetricColumn, "cost")
+
 COLUMNS = (
-    MetricColumn(
+    _cost(
         "seconds per round",
-        "cost",
         "seconds of a round on this hardware if all nodes wait for the slowest",
         lambda entry: entry.shared(_of_entry).seconds,
         needs=(HARDWARE,),
     ),
-    MetricColumn(
+    _cost(
         "bound by",
-        "cost",
         "the largest part of these seconds: compute, latency or transfer",
         lambda entry: entry.shared(_of_entry).bound,
         needs=(HARDWARE,),

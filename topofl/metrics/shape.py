@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterable
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,14 @@ from scipy.sparse.csgraph import maximum_flow
 from topofl._linalg.sparse import is_strong
 from topofl._support.check import check_choice, check_switch
 from topofl._support.public import public
-from topofl.metrics._columns import CONNECTED, CUBIC_LIMIT, UNDIRECTED, MetricColumn, limited
+from topofl.metrics._columns import (
+    CONNECTED,
+    CUBIC_LIMIT,
+    UNDIRECTED,
+    MetricColumn,
+    limited,
+    of_graphs,
+)
 from topofl.metrics._rounds import n_rounds, recorded_matrices
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import (
@@ -501,86 +510,70 @@ def _shortest_windows(
     return lengths
 
 
+_structure = partial(MetricColumn, "structure")
+_paths = partial(MetricColumn, "paths")
+
 COLUMNS = (
-    MetricColumn("nodes", "structure", "number of nodes", lambda entry: entry.n),
-    MetricColumn(
-        "edges",
-        "structure",
-        "number of edges; an undirected edge counts once",
-        lambda entry: entry.mean_over_graphs(lambda graph: graph.n_edges),
+    _structure("nodes", "number of nodes", lambda entry: entry.n),
+    _structure(
+        "edges", "number of edges; an undirected edge counts once", of_graphs(attrgetter("n_edges"))
     ),
-    MetricColumn(
+    _structure(
         "mean degree",
-        "structure",
         "mean number of neighbors that a node sends to, excluding itself",
-        lambda entry: entry.mean_over_graphs(lambda graph: graph.out_degrees.mean()),
+        of_graphs(lambda graph: graph.out_degrees.mean()),
     ),
-    MetricColumn(
+    _structure(
         "max degree",
-        "structure",
         "largest number of in- or out-neighbors of a node, excluding itself",
         lambda entry: max(
             int(max(graph.in_degrees.max(), graph.out_degrees.max())) for graph in entry.graphs
         ),
     ),
-    MetricColumn(
-        "sparsity",
-        "structure",
-        "share of possible edges that are absent",
-        lambda entry: entry.mean_over_graphs(sparsity),
+    _structure("sparsity", "share of possible edges that are absent", of_graphs(sparsity)),
+    _structure(
+        "reciprocity", "share of directed edges that have a reverse edge", of_graphs(reciprocity)
     ),
-    MetricColumn(
-        "reciprocity",
-        "structure",
-        "share of directed edges that have a reverse edge",
-        lambda entry: entry.mean_over_graphs(reciprocity),
-    ),
-    MetricColumn(
+    _structure(
         "clustering",
-        "structure",
         "share of pairs of neighbors of a node that have an edge, mean over nodes",
-        lambda entry: entry.mean_over_graphs(clustering),
+        of_graphs(clustering),
     ),
-    MetricColumn(
+    _paths(
         "diameter",
-        "paths",
         "hops between the two nodes that are farthest apart",
-        lambda entry: entry.mean_over_graphs(lambda graph: graph.diameter),
+        of_graphs(attrgetter("diameter")),
         limit=limited(DISTANCE_LIMIT, "Topology.diameter"),
         needs=(CONNECTED,),
     ),
-    MetricColumn(
+    _paths(
         "mean distance",
-        "paths",
         "mean hops between two nodes",
-        lambda entry: entry.mean_over_graphs(lambda graph: graph.mean_distance),
+        of_graphs(attrgetter("mean_distance")),
         limit=limited(DISTANCE_LIMIT, "Topology.mean_distance"),
         needs=(CONNECTED,),
     ),
-    MetricColumn(
+    _paths(
         "edge connectivity",
-        "paths",
         "fewest edges whose loss disconnects the graph",
-        lambda entry: entry.mean_over_graphs(edge_connectivity),
+        of_graphs(edge_connectivity),
         limit=limited(CUBIC_LIMIT, "metrics.edge_connectivity"),
     ),
-    MetricColumn(
+    _paths(
         "node connectivity",
-        "paths",
         "fewest nodes whose loss disconnects the graph",
-        lambda entry: entry.mean_over_graphs(node_connectivity),
+        of_graphs(node_connectivity),
         limit=limited(CUBIC_LIMIT, "metrics.node_connectivity"),
     ),
-    MetricColumn(
+    _paths(
         "algebraic connectivity",
-        "paths",
         "second smallest eigenvalue of the graph's Laplacian: 0 if disconnected",
-        lambda entry: entry.mean_over_graphs(lambda graph: graph.algebraic_connectivity),
+        of_graphs(attrgetter("algebraic_connectivity")),
         needs=(UNDIRECTED,),
     ),
     MetricColumn(
-        "B",
         "rounds",
+        "B",
         "smallest B such that any B consecutive rounds are jointly strongly connected",
         lambda entry: b_connectivity(entry.rounds, rounds=entry.limit),
     ),

@@ -1,6 +1,7 @@
 """Averaging speed of mixing matrices by their spectrum: gaps, SLEM, sigma; the Perron vector."""
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 
 import numpy as np
 import scipy.linalg
@@ -465,49 +466,45 @@ def _norm_without(matrix: sparse.csr_array, direction: np.ndarray) -> float:
     return float(np.sqrt(max(squared, 0.0)))
 
 
+_averaging = partial(MetricColumn, "averaging")
+
 COLUMNS = (
-    MetricColumn(
+    _averaging(
         "spectral gap",
-        "averaging",
         "speed of agreement in the long run: 0 never agrees, 1 agrees exactly within a period",
         lambda entry: spectral_gap(entry.rounds),
         limit=iterated("metrics.spectral_gap"),
     ),
-    MetricColumn(
+    _averaging(
         "slem",
-        "averaging",
         "second largest eigenvalue modulus of the mixing matrix: factor on disagreement per round "
         "in the long run",
         lambda entry: slem(entry.rounds),
         limit=iterated("metrics.slem"),
     ),
-    MetricColumn(
+    _averaging(
         "lambda_n",
-        "averaging",
         "smallest eigenvalue of the mixing matrix",
         lambda entry: smallest_eigenvalue(entry.matrices[0]),
         limit=iterated("metrics.smallest_eigenvalue"),
         needs=(ONE_MATRIX,),
     ),
-    MetricColumn(
+    _averaging(
         "sigma",
-        "averaging",
         "worst-case factor of one round on consensus distance",
         lambda entry: sigma(entry.matrices[0]),
         limit=iterated("metrics.sigma"),
         needs=(ONE_MATRIX,),
     ),
-    MetricColumn(
+    _averaging(
         "pi-weighted gap",
-        "averaging",
         "gap of one exchange in the norm weighted by the Perron vector pi",
         lambda entry: pi_weighted_gap(entry.matrices[0]),
         limit=iterated("metrics.pi_weighted_gap"),
         needs=(ONE_MATRIX,),
     ),
-    MetricColumn(
+    _averaging(
         "Perron skewness",
-        "averaging",
         "largest over smallest long-run influence of a node: 1 if all nodes count equally",
         lambda entry: perron_skewness(entry.rounds),
     ),

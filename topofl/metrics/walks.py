@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import connected_components
 from topofl._linalg.sparse import is_strong, laplacian
 from topofl._support.check import check_int
 from topofl._support.public import public
-from topofl.metrics._columns import ONE_MATRIX, UNDIRECTED, MetricColumn
+from topofl.metrics._columns import ONE_MATRIX, UNDIRECTED, MetricColumn, of_graphs
 from topofl.metrics._rounds import WeightRule, as_mixing, check_averaging, check_size
 from topofl.metrics.shape import as_static
 from topofl.metrics.spectral import perron_vector
@@ -252,15 +252,15 @@ def kemeny_constant(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
 
 COLUMNS = (
     MetricColumn(
-        "effective resistance",
         "paths",
+        "effective resistance",
         "resistance between two nodes if edges are resistors, mean over all pairs",
-        lambda entry: entry.mean_over_graphs(effective_resistance),
+        of_graphs(effective_resistance),
         needs=(UNDIRECTED,),
     ),
     MetricColumn(
-        "Kemeny constant",
         "averaging",
+        "Kemeny constant",
         "expected steps of a random walk with the mixing weights from any node to a random one",
         lambda entry: kemeny_constant(entry.matrices[0]),
         needs=(ONE_MATRIX,),
