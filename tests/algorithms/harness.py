@@ -1,5 +1,6 @@
 """Runs in float64 that tests of methods share: naive nodes, models that result, known optima."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import topofl
 from tests import naive, problems
 from topofl import algorithms, data, mixing, tasks
 from topofl._support.seeding import stream
+from topofl.engine import plan
 
 ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
 
@@ -66,6 +68,20 @@ def engine(algorithm, model=None, clients=None, graph=None, *, callbacks=(), **s
         **problems.options(**usual | {"on_disconnected": "allow"} | settings),
     )
     return history, kept[-1]
+
+
+@contextmanager
+def on_threads(count):
+    """Let even small problems run on several threads."""
+    before = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "SHARED_WORK", 0)
+        torch.set_num_threads(count)
+        try:
+            yield
+            assert torch.get_num_threads() == count, "the setting was not put back"
+        finally:
+            torch.set_num_threads(before)
 
 
 def trail(algorithm, *args, **settings):

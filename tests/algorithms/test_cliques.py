@@ -6,21 +6,16 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.harness import BATCH, EXECUTORS, ROUNDS, N, engine, nodes_at_start
+from tests.algorithms.harness import BATCH, EXECUTORS, ROUNDS, N, engine, nodes_at_start, on_threads
 from topofl import algorithms, mixing, topologies
 from topofl.algorithms.contract.local import sgd_descent
-from topofl.engine import plan, training
+from topofl.engine import training
 
 
 @pytest.fixture(params=[1, 3], ids=["alone", "3 threads"])
-def workers(request, monkeypatch):
-    """Run even these small problems on several threads."""
-    monkeypatch.setattr(plan, "SHARED_WORK", 0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    assert torch.get_num_threads() == request.param, "the setting was not put back"
-    torch.set_num_threads(before)
+def workers(request):
+    with on_threads(request.param):
+        yield request.param
 
 
 @pytest.fixture
@@ -63,21 +58,17 @@ def close(models, wanted, atol=1e-10):
 
 @pytest.mark.parametrize("name", ["dsgd", "clique_averaging", "centralized", "local_only"])
 @pytest.mark.parametrize("make", [problems.equal_clients, problems.ragged_clients])
-def test_threads_change_nothing(name, make, monkeypatch):
+def test_threads_change_nothing(name, make):
     """The largest difference of float64."""
-    monkeypatch.setattr(plan, "SHARED_WORK", 0)
     clients, model = make(), problems.convolutional()
     algorithm = getattr(algorithms, name)(0.1, batch_size=BATCH, momentum=0.9)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
+    found = []
+    for threads in (1, 3):
+        with on_threads(threads):
             found += [
                 engine(algorithm, model, clients, problems.cliques(clients), **how)[1]
                 for how in EXECUTORS
             ]
-    finally:
-        torch.set_num_threads(before)
     for other in found[1:]:
         close(other, found[0].flat)
 

@@ -1,7 +1,7 @@
 """What one record or node can change under noised D-SGD is bounded."""
 
-import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from torch import nn
 import topofl
 from tests import problems
 from tests.algorithms.harness import BATCH, N, engine, trail
+from tests.engine.train.test_divergence import too_large, with_inputs
 from tests.rows.methods import equal
 from topofl import algorithms, topologies
 from topofl.algorithms.decentralized.dp_dsgd import _clipped
@@ -28,18 +29,12 @@ def alone(clients, rounds, *, model=None, lr=0.1, door=trail, settings=None, **h
     return door(lonely, model, clients, **usual | (settings or {}))
 
 
-def with_inputs(clients, inputs, **more):
-    return dataclasses.replace(
-        clients, dataset=dataclasses.replace(clients.dataset, inputs=inputs, **more)
-    )
-
-
 def other_records(clients, indices):
     """Return the same clients of whom some records are extreme, and of another class."""
-    inputs, labels = clients.dataset.inputs.clone(), clients.dataset.labels.clone()
-    inputs[indices] *= -1e3
-    labels[indices] = (labels[indices] + 1) % clients.dataset.n_classes
-    return with_inputs(clients, inputs, labels=labels)
+    changed = with_inputs(clients, indices, lambda inputs: -1e3 * inputs)
+    labels = clients.dataset.labels.clone()
+    labels[indices.tolist()] = (labels[indices.tolist()] + 1) % clients.dataset.n_classes
+    return replace(changed, dataset=replace(changed.dataset, labels=labels))
 
 
 @pytest.mark.parametrize(("level", "most"), [("record", 2 * 0.1 * 0.5 / BATCH), ("node", 2 * 0.5)])
@@ -53,7 +48,7 @@ def test_what_others_records_change_in_a_message_is_bounded(level, most):
     rounds = math.ceil(len(clients.train[2]) / BATCH) if level == "record" else 1
     one, other = (
         alone(given, rounds, clip=0.5, noise=0.3, level=level)
-        for given in (clients, other_records(clients, torch.tensor(changed)))
+        for given in (clients, other_records(clients, changed))
     )
     moved = (one - other).norm(dim=2)
     first = int((moved[:, 2] > 0).nonzero()[0])  # the round in which the record was used
@@ -79,9 +74,12 @@ class Rooted(nn.Module):
 
 def rooted_out(clients, records):
     """Return the same clients of whom some records have gradients that are not finite."""
-    inputs = clients.dataset.inputs.clone()
-    inputs[records, 0, 0, 0] = 0
-    return with_inputs(clients, inputs)
+
+    def zero_first(inputs):
+        inputs[:, 0, 0, 0] = 0
+        return inputs
+
+    return with_inputs(clients, records, zero_first)
 
 
 @LEVEL
@@ -91,7 +89,7 @@ def test_gradients_that_are_not_finite_count_as_0_and_noise_is_added_all_the_sam
     executor, policy, level
 ):
     clients = problems.equal_clients()
-    bad = rooted_out(clients, torch.tensor(clients.train[2]))
+    bad = rooted_out(clients, clients.train[2])
     how = {"settings": {"on_divergence": policy, "executor": executor}, "level": level, "clip": 0.5}
     history, _ = alone(bad, 3, model=Rooted(), door=engine, noise=0.0, **how)
     assert not history.meta.get("diverged")
@@ -119,7 +117,7 @@ def test_a_record_counts_once_in_a_pass_and_by_its_clip():
 
     plain = sums(clients)
     for record in clients.train[2]:
-        changed = ((sums(rooted_out(clients, torch.tensor([record]))) - plain) ** 2).sum(2)
+        changed = ((sums(rooted_out(clients, record[None])) - plain) ** 2).sum(2)
         assert 0.99 * clip**2 < changed[:, 2].sum() <= clip**2 * (1 + 1e-4)
         assert not changed[:, OTHERS].any()
 
@@ -144,10 +142,8 @@ def test_clipped_rows_are_no_longer_than_the_clip_and_finite(dtype):
 
 def test_a_loss_that_is_not_finite_still_shows():
     """As the docstring says; where it is only recorded, noise is added all the same."""
-    clients = problems.equal_clients()
-    inputs, short = clients.dataset.inputs.clone(), {"dtype": torch.float32}
-    inputs[torch.tensor(clients.train[2])] = 3e38
-    bad = with_inputs(clients, inputs)
+    clients, short = problems.equal_clients(), {"dtype": torch.float32}
+    bad = with_inputs(clients, clients.train[2], too_large)
     with pytest.raises(topofl.DivergenceError, match="node 2"):
         alone(bad, 2, settings=short)
     models = alone(bad, 3, settings=short | {"on_divergence": "record"})

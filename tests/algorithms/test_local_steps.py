@@ -13,7 +13,7 @@ from tests.algorithms import harness
 from tests.algorithms.harness import BATCH, ROUNDS, WHOLE, N, engine, members, nodes_at_start
 from tests.engine.evaluated_runs import personal_clients, scores
 from topofl import algorithms, metrics, mixing, topologies
-from topofl.engine import neighbors, plan
+from topofl.engine import neighbors
 
 BY_GRAPH = pytest.mark.parametrize(
     "graph", [topologies.ring(N), topologies.one_peer_exponential(N)], ids=["ring", "one peer"]
@@ -315,15 +315,11 @@ def test_far_neighbors_vote_too_and_losses_stay_finite():
     assert history.meta["settings"]["neighbors"] == told
 
 
-def test_threads_share_the_nodes(monkeypatch):
-    monkeypatch.setattr(plan, "SHARED_WORK", 0)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
+def test_threads_share_the_nodes():
+    found = []
+    for threads in (1, 3):
+        with harness.on_threads(threads):
             found.append(near(chunk=1))
-    finally:
-        torch.set_num_threads(before)
     assert [history.meta["workers"] for history in found] == [1, 3]
     np.testing.assert_allclose(found[0]["loss_knn"], found[1]["loss_knn"], rtol=1e-9)
 

@@ -1,7 +1,5 @@
 """Servers of FedAdam, FedYogi, FedAvgM, FedNova and FedDyn go where theory says."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -11,6 +9,7 @@ from tests import naive, problems
 from tests.algorithms import harness
 from tests.algorithms.harness import BATCH, ROUNDS, SEED, WHOLE, members, unlike_lines, watched
 from tests.engine.train.test_divergence import BAD as FROZEN
+from tests.engine.train.test_divergence import too_large, with_inputs
 from tests.rows.methods import STEPS
 from topofl import algorithms, tasks, topologies
 from topofl.algorithms.contract.local import Training
@@ -55,10 +54,9 @@ def test_the_servers_h_is_the_mean_of_those_of_nodes():
 def clients_with_later_extremes():
     """Return clients of whom one has some records, after its first two, whose logits overflow."""
     clients = problems.equal_clients()
-    own, inputs = clients.train[FROZEN], clients.dataset.inputs.clone()
+    own = clients.train[FROZEN]
     first = naive.minibatch(own, FROZEN, 0, 2, "local", SEED)
-    inputs[torch.tensor([record for record in own if record not in first])] = 3e38
-    return dataclasses.replace(clients, dataset=dataclasses.replace(clients.dataset, inputs=inputs))
+    return with_inputs(clients, np.setdiff1d(own, first), too_large)
 
 
 @pytest.mark.parametrize("executor", ["batched", "looped"])

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.harness import BATCH, ROUNDS, SEED, N, engine, falling, watched
+from tests.algorithms.harness import BATCH, ROUNDS, SEED, N, engine, falling, on_threads, watched
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, topologies
 from topofl._support.seeding import seeded_torch
@@ -30,7 +30,6 @@ from topofl.algorithms import (
     weight_decay,
 )
 from topofl.algorithms.contract.descent import as_schedule
-from topofl.engine import plan
 from topofl.engine.footprint import bytes_of_terms
 from topofl.engine.population import Layout
 
@@ -473,16 +472,11 @@ def test_two_momentum_terms_with_different_names():
     assert not torch.equal(seen[-1]["velocity"], seen[-1]["second"])
 
 
-def test_checks_of_changes_are_thread_safe(monkeypatch):
+def test_checks_of_changes_are_thread_safe():
     """Two threads run the same term at once while others change rows of the same memory."""
-    monkeypatch.setattr(plan, "SHARED_WORK", 0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
     busy = Term("busy", lambda g, theta, own, step: [g.mul_(1.0) for _ in range(2000)][-1])
-    try:
+    with on_threads(3):
         _, got = ran(train(descend(busy, lr=LR), batch_size=BATCH), executor="looped")
-    finally:
-        torch.set_num_threads(before)
     _, wanted, _ = Steps(counts=[1] * N).naively(
         problems.linear(), problems.equal_clients(), algorithms.everything
     )

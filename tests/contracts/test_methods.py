@@ -5,7 +5,6 @@ import doctest
 import inspect
 import sys
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import torch
 import topofl
 from tests import problems
 from tests.algorithms.harness import EXECUTORS, N, engine, watched
+from tests.engine.train.test_divergence import BAD, too_large, with_inputs
 from tests.rows.methods import ALGORITHMS, ARGUMENTS, SAME, TWINS
 from topofl import algorithms, topologies
 
@@ -31,13 +31,6 @@ def model_of(name):
 
 def clients_of(name):
     return problems.validated_clients() if ALGORITHMS[name].validated else problems.equal_clients()
-
-
-def with_extremes(clients, node=3):
-    """Return the clients, one of which has inputs that are finite, but too large to multiply."""
-    inputs = clients.dataset.inputs.clone()
-    inputs[torch.tensor(clients.train[node])] = 3e38
-    return replace(clients, dataset=replace(clients.dataset, inputs=inputs))
 
 
 def run(name, algorithm=None, **settings):
@@ -122,7 +115,7 @@ def test_methods_that_average_by_rows_of_weights_warn_of_unequal_shares_and_decl
     """
     edges = {(i, (i + 1) % 6) for i in range(6)} | {(0, j) for j in range(1, 6)}
     graph = topofl.from_edges(sorted(edges), 6, directed=True)
-    declared = "equal shares" in {need.name for need in build(name).needs}
+    declared = algorithms.equal_shares in build(name).needs
     assert declared == ("metrics.perron_vector" in inspect.getdoc(getattr(algorithms, name)))
     try:
         directed, warned = mean_model(name, graph)
@@ -210,8 +203,7 @@ def test_every_argument_is_a_setting(name):
     """Histories and checkpoints hold them, so that no run is resumed with another value."""
     parameters = inspect.signature(getattr(algorithms, name)).parameters
     for argument, parameter in parameters.items():
-        beside = BESIDE.get(argument, {})
-        beside = {one: value for one, value in beside.items() if one in parameters}
+        beside = {one: x for one, x in BESIDE.get(argument, {}).items() if one in parameters}
         value = (ARGUMENTS[name] | beside).get(argument, parameter.default)
         value = OTHER.get(argument) or different(value)
         changed = build(name, **beside, **{argument: value})
@@ -267,7 +259,8 @@ def test_different_initial_models_are_refused(name):
 @BY_NAME
 def test_executors_agree_on_what_diverges(name):
     """One node's first step overflows."""
-    clients = with_extremes(clients_of(name))
+    clients = clients_of(name)
+    clients = with_inputs(clients, clients.train[BAD], too_large)
     for policy in ("freeze", "record"):
         how = {"clients": clients, "on_divergence": policy, "rounds": 3}
         one = run(name, **how)

@@ -71,8 +71,13 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
             "rename that phase"
         )
     times = as_clock(clock)
-    if algorithm.pooled:
-        _check_pooled(algorithm.name, times)
+    for part in ("compute", "delay") if algorithm.pooled else ():
+        if (mean := getattr(times, part).mean).ndim:
+            raise ValueError(
+                f"`{part}` must be one number for {algorithm.name}, which trains one model on the "
+                f"data of all nodes, got a table of shape {mean.shape}; give the seconds of that "
+                "one machine, or time a method with several nodes"
+            )
 
     def init(models: Models) -> State:
         times.check(models.n)
@@ -86,17 +91,6 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
     return replace(
         algorithm, phases=phases | {"clock": Phase(init, record, times.settings, rowwise=True)}
     )
-
-
-def _check_pooled(name: str, clock: Clock) -> None:
-    """Raise ``ValueError`` if a clock has times per node for a pooled model."""
-    for part in ("compute", "delay"):
-        if (mean := getattr(clock, part).mean).ndim:
-            raise ValueError(
-                f"`{part}` must be one number for {name}, which trains one model on the data of "
-                f"all nodes, got a table of shape {mean.shape}; give the seconds of that one "
-                "machine, or time a method with several nodes"
-            )
 
 
 def _measured(name: str, phase: Phase, clock: Clock) -> Phase:
