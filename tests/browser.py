@@ -140,6 +140,10 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 1000}
         self.call("Emulation.setDeviceMetricsOverride", **size)
 
+    def unfold(self) -> None:
+        """Open all parts of the page that are folded."""
+        self.run("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+
     def wait_for(self, script: str) -> Any:
         """Return the value of a JavaScript expression once it is true."""
         end = time.monotonic() + PATIENCE

@@ -13,7 +13,7 @@ from analysis.study.runs import PREDICTORS
 from analysis.study.scenarios import GRAPHS
 from analysis.study.statistics import OUTCOMES
 from tests import browser
-from tests.contracts.test_pages import needs_browser, resize, wait
+from tests.browser import needs_browser
 from tests.rows.pages import CELLS, PAGES, cell
 from tests.rows.pages import STUDY_NAMES as NAMES
 
@@ -139,9 +139,9 @@ def tab(started, text, tmp_path):
 
 
 def opened(tab, path):
-    resize(tab, 1280)
+    tab.resize(1280)
     tab.visit(path)
-    wait(tab, PAGES["study"].ready)
+    tab.wait_for(PAGES["study"].ready)
     return tab
 
 
@@ -161,7 +161,7 @@ def choose(tab, key, down):
                 "Input.dispatchKeyEvent",
                 type=kind, key="ArrowDown", code="ArrowDown", windowsVirtualKeyCode=40,
             )  # fmt: skip
-    wait(tab, f"{DRAWN} >= {before + down}")
+    tab.wait_for(f"{DRAWN} >= {before + down}")
 
 
 def shown_number(tab):
@@ -228,7 +228,7 @@ def test_selects_work_by_the_keyboard_and_change_plot_and_correlation(tab):
 def test_graphs_without_the_predictor_are_named(tab):
     change = "const x = document.getElementById('x'); x.value = 'spectral gap'"
     tab.run(f"(() => {{ {change}; x.dispatchEvent(new Event('change')); }})()")
-    wait(tab, f"{MARKS}.length === {len(NAMES) - 2}")
+    tab.wait_for(f"{MARKS}.length === {len(NAMES) - 2}")
     number = expected("spectral gap", "learning phase", CELLS[:2])
     assert shown_number(tab) == (pytest.approx(number, abs=6e-4), len(NAMES) - 2)
     caption = tab.run("document.getElementById('caption').textContent")
@@ -243,16 +243,16 @@ def test_buttons_highlight_the_same_graphs_in_all_plots(tab, place, value):
     button = f"document.querySelector('{place} [data-value=\"{value}\"]')"
     tab.run(f"{button}.focus()")
     tab.press("Enter")
-    wait(tab, f"{OPACITY}.some((opacity) => opacity < 0.5)")
+    tab.wait_for(f"{OPACITY}.some((opacity) => opacity < 0.5)")
     assert tab.run(f"{button}.getAttribute('aria-pressed')") == "true"
     lit = [k for k, name in enumerate(NAMES) if value in (name, GRAPHS[name].family)]
     assert [k for k, opacity in enumerate(tab.run(OPACITY)) if opacity > 0.5] == lit
     panel = OPACITY.replace("#scatter", "#panels figure:last-child")
-    wait(tab, f"{panel}.filter((opacity) => opacity > 0.5).length === {len(lit)}")
+    tab.wait_for(f"{panel}.filter((opacity) => opacity > 0.5).length === {len(lit)}")
     faint = "document.querySelectorAll('#spectra-panels .faint').length"
     assert tab.run(faint) >= 4
     tab.run("document.getElementById('clear').click()")
-    wait(tab, f"{OPACITY}.length && {OPACITY}.every((opacity) => opacity > 0.5)")
+    tab.wait_for(f"{OPACITY}.length && {OPACITY}.every((opacity) => opacity > 0.5)")
 
 
 @needs_browser
@@ -271,7 +271,7 @@ def test_dragging_over_the_plot_highlights_what_is_inside(tab):
         tab.call(
             "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1
         )
-    wait(tab, f"{OPACITY}.some((opacity) => opacity < 0.5)")
+    tab.wait_for(f"{OPACITY}.some((opacity) => opacity < 0.5)")
     box = "{ x, y, width, height } = mark.getBoundingClientRect()"
     center = (
         f"Array.from({MARKS}, (mark) => {{ const {box}; return [x + width / 2, y + height / 2]; }})"

@@ -72,7 +72,6 @@ def test_the_same_arguments_give_the_same_bytes(page):
     assert page.made() == page.text
 
 
-OPEN = "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
 WIDE = "document.documentElement.scrollWidth"
 
 
@@ -98,7 +97,7 @@ def test_browser_has_nothing_to_complain_of_and_nothing_to_load(tab):
 
 @needs_browser
 def test_contrast_is_enough(tab):
-    tab.run(OPEN)
+    tab.unfold()
     for scheme in ("dark", "light"):
         browser.check_contrast(tab, scheme)
 
@@ -110,13 +109,13 @@ def test_only_boxes_scroll_sideways(tab, page):
         tab.run("dispatchEvent(new Event('resize'))")
         tab.wait_for(f"{WIDE} <= {width}")
     if page.folds:
-        tab.run(OPEN)
+        tab.unfold()
         assert tab.run(WIDE) <= 320
 
 
 @needs_browser
 def test_screen_readers_have_names(tab):
-    tab.run(OPEN)
+    tab.unfold()
     named = tab.names()
     for role in ("button", "combobox", "image", "img", "link", "region", "slider"):
         assert all(named.get(role, [])), role

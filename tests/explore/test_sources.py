@@ -110,8 +110,3 @@ def test_what_cannot_be_read_or_divided_has_a_reason(place):
     clients, reason = model.clients_of(model.Nodes(4, source=damaged))
     assert clients is None
     assert "test_batch.bin" in reason
-
-
-def test_mnist_is_thinned(mnist_root):
-    dataset = model.sources(mnist_root)["MNIST"].dataset
-    assert (len(dataset.train), len(dataset.test)) == (6000, 2000)

@@ -124,10 +124,7 @@ VALUE_ERRORS = {
     "`column` must be a score, which can reach a target, such as accuracy, loss, got 'mixed'": (
         lambda: scored(mixed=[[0.5]]).rounds_to(0.5, "mixed")
     ),
-    "`value` must be between 0 and 1, got 80": (
-        lambda: ran().bytes_to(80),
-        lambda: ran().bytes_to(1),
-    ),
+    "`value` must be between 0 and 1, got 80": lambda: ran().bytes_to(80),
     "`values` must be one number per node, (n,), got shape (2, 3)": (
         lambda: Personal.of(np.zeros((2, 3)))
     ),
@@ -138,8 +135,7 @@ VALUE_ERRORS = {
     ),
     "`node` must be between 0 and 5, got 6": (lambda: predicted(node=6), lambda: predicted(node=5)),
     "shape (b, 1, 6, 6), got shape (1, 6, 6); for one example pass x[None]": (
-        lambda: predicted(X[0]),
-        lambda: predicted(X[0][None]),
+        lambda: predicted(X[0])
     ),
     "`x` must be examples of shape": lambda: predicted(3.0),
     ("`network` must have parameters 1.weight (3, 36), ", ", got weight (2, 2)"): (
@@ -147,8 +143,7 @@ VALUE_ERRORS = {
     ),
     "`network` must be given for loaded models": lambda path: loaded(path).predict(X),
     "models.pt has models in the format of an earlier version, which is not read; remove it": (
-        lambda path: History.load(saved(path, "models.pt")),
-        lambda path: History.load(saved(path)),
+        lambda path: History.load(saved(path, "models.pt"))
     ),
     # files
     "expected a JSON object, got int": lambda path: History.load(numbered(path)),
@@ -160,8 +155,8 @@ VALUE_ERRORS = {
     "a link that leads back to itself": lambda path: History.load(linked(path)),
     # plots
     ("`x` must be one of 'rounds'", "did you mean 'megabytes'"): lambda: RUN.plot(x="megabyte"),
-    ("be a recorded cost, got 'seconds', dsgd ", "algorithms.timed"): lambda: ran().plot(
-        x="seconds"
+    ("be a recorded cost, got 'seconds', dsgd ", "algorithms.timed"): (
+        lambda: ran().plot(x="seconds")
     ),
     ("'steps', ", " has no steps in its rounds, "): lambda: without("steps").plot(x="steps"),
     ("`kind` must be one of ", "'bands'; did you mean 'band'"): lambda: RUN.plot(kind="bands"),
@@ -169,10 +164,7 @@ VALUE_ERRORS = {
     "`at` must be left out for kind='band', got 2; it is for kind='violin'": lambda: RUN.plot(at=2),
     ("one of 'rounds', ", " got 'rank'; take kind='nodes' for it"): lambda: RUN.plot(x="rank"),
     ("`x` must be left out ", "='nodes' for it"): lambda: RUN.plot(kind="violin", x="rank"),
-    ("`at` must be an evaluated round of ", "0, 1, 2, 3, got 9"): (
-        lambda: violin(9),
-        lambda: violin(3),
-    ),
+    ("`at` must be an evaluated round of ", "0, 1, 2, 3, got 9"): lambda: violin(9),
     "with scores in 'loss_before_exchange', 0, 1, got 2": (
         lambda: STOPPED.plot("loss_before_exchange", kind="violin", at=2)
     ),
@@ -181,26 +173,19 @@ VALUE_ERRORS = {
         lambda: violin([0] * 25),
         lambda: violin([0] * 24),
     ),
-    "`worst` must be at least 0": (
-        lambda: RUN.plot(kind="nodes", worst=-1),
-        lambda: RUN.plot(kind="nodes", worst=0),
-    ),
+    "`worst` must be at least 0": lambda: RUN.plot(kind="nodes", worst=-1),
     "`quantiles` must ascend": (
         lambda: RUN.plot(quantiles=(0.9, 0.1)),
         lambda: RUN.plot(quantiles=(0.1, 0.1)),
     ),
-    "`quantiles` must be between 0 and 1": (
-        lambda: RUN.plot(quantiles=(0.1, 1.5)),
-        lambda: RUN.plot(quantiles=(0.1, 1)),
-    ),
+    "`quantiles` must be between 0 and 1": lambda: RUN.plot(quantiles=(0.1, 1.5)),
     "`column` must have one value per node": lambda: RUN.plot("train_loss", kind="nodes"),
     "`column` must have a finite value for some node": lambda: NOTHING.plot(kind="violin"),
     ("`column` must have been evaluated, ", " has no evaluations"): lambda: UNEVALUATED.plot(),
     # comparisons
     ("`histories` must be a dictionary ", ", got none"): lambda: compare_histories({}),
     "`histories` must have names that differ, got '1' 2 times": (
-        lambda: compare_histories({1: ONE, "1": OTHER}),
-        lambda: compare_histories({1: ONE, "2": OTHER}),
+        lambda: compare_histories({1: ONE, "1": OTHER})
     ),
     "`histories` must be different runs, got the same one as 'a' and 'c'; leave one of them out": (
         lambda: compare_histories({"a": RUN, "b": ran(), "c": RUN})
@@ -223,8 +208,7 @@ VALUE_ERRORS = {
     "node Genf has a self-loop of 0.5": lambda: as_topology(LOOPED, own_weights=True),
 } | {
     f"of the names that meta.json has for other things, got '{name}'": (
-        lambda path, name=name: noting(name).save(path / "run"),
-        lambda path, name=name: noting(f"my_{name}").save(path / "run"),
+        lambda path, name=name: noting(name).save(path / "run")
     )
     for name in ("arrays", "format", "matrices", "n_rounds", "round_columns", "sha256")
 }
@@ -233,12 +217,10 @@ MISSING_FILES = {"meta.json is missing": lambda path: History.load(path / "nothi
 
 EXISTING_FILES = {
     ("run also contains chapter1.tex; ", "overwrite=True"): (
-        lambda path: ran().save(saved(path, "chapter1.tex")),
-        lambda path: ran().save(saved(path / "other")),
+        lambda path: ran().save(saved(path, "chapter1.tex"))
     ),
     "run also contains figures (1 more); ": (
-        lambda path: ran().save(saved(path, "figures/accuracy.pdf", "thesis.tex")),
-        lambda path: ran().save(path / "run", overwrite=True),
+        lambda path: ran().save(saved(path, "figures/accuracy.pdf", "thesis.tex"))
     ),
     ("`path` must be new or contain only an older history, ", " has no rounds.jsonl"): (
         lambda path: ran().save(written(path, "meta.json"))

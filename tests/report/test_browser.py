@@ -105,9 +105,6 @@ def test_the_page_works_with_the_keyboard(tab, table):
     assert tab.run(ROWS) == by(table, "edges", descending=True)
 
 
-OPEN = "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
-
-
 def test_the_first_number_is_seen_without_scrolling(tab, table):
     for width, height in ((1280, 720), (390, 844)):
         tab.resize(width, height)
@@ -145,7 +142,7 @@ SHOWN = (
 
 
 def test_groups_of_columns_are_shown_and_hidden(tab):
-    tab.run(OPEN)
+    tab.unfold()
     assert tab.run(SHOWN.format("#numbers-table", "averaging")) == [True]
     tab.run("document.getElementById('show-averaging').click()")
     assert tab.run(SHOWN.format("#numbers-table", "averaging")) == [False]
@@ -156,7 +153,7 @@ def test_groups_of_columns_are_shown_and_hidden(tab):
 
 
 def test_screen_readers_have_all_information(tab, table):
-    tab.run(OPEN)
+    tab.unfold()
     named = tab.names()
     links = " ".join(named["link"])
     absent = [cell for row in table.rows for cell in row if isinstance(cell, topofl.NotApplicable)]
@@ -168,7 +165,7 @@ def test_screen_readers_have_all_information(tab, table):
 
 def test_names_stay_in_view_while_tables_scroll(tab):
     tab.resize(400)
-    tab.run(OPEN)
+    tab.unfold()
     first = "document.querySelector('#numbers-table tbody th').getBoundingClientRect().left"
     before = tab.run(first)
     tab.run("document.querySelector('#content .scroller').scrollLeft = 150")

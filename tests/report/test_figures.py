@@ -114,10 +114,6 @@ def test_colors_and_fonts_are_those_of_the_page():
     assert "#0072b2" not in text
 
 
-def test_markup_is_deterministic():
-    assert inline_figure("k").replace("k-", "m-") == inline_figure("m")
-
-
 def test_large_figures_are_images(monkeypatch):
     monkeypatch.setattr(figures, "SVG_LIMIT", 1000)
     (element,) = markup.read(inline_figure(words='a "quoted" <word>')).all("img")

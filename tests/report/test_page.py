@@ -82,15 +82,6 @@ def test_a_report_without_graphs_is_a_page():
 
 
 @pytest.mark.slow
-def test_ten_graphs_of_a_hundred_nodes_fit_into_five_megabytes():
-    names = ("fully_connected", "exponential", "ring", "star", "torus")
-    graphs = [getattr(topologies, name)(100) for name in names]
-    graphs += [topologies.erdos_renyi(100, p, seed=0) for p in (0.1, 0.2, 0.3, 0.5, 0.9)]
-    table = metrics.compare(graphs, about=["structure", "averaging"])
-    assert len(report.spectral_report(graphs, table, seed=0, rounds=100).encode()) < 5e6
-
-
-@pytest.mark.slow
 def test_push_sum_bounds_are_drawn_against_measurements():
     directed = topologies.exponential(8, directed=True)
     graphs = [directed, topologies.ring(4), topofl.from_edges([(0, 1)], 3)]

@@ -184,7 +184,7 @@ def test_the_slider_selects_the_round(started, text, tmp_path, numbers):
         assert edges in started.run(
             "Array.from(document.querySelectorAll('#values dd'), (dd) => dd.textContent)"
         )
-    started.run("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    started.unfold()
     started.run("document.getElementById('play').click()")
     assert started.run(now) == "round 0"  # from the end it starts anew
     started.run("document.getElementById('play').click()")

@@ -348,7 +348,8 @@ def draw_front(
     """
     known = np.isfinite(costs) & np.isfinite(scores)
     points, on_front = np.stack([costs, scores], axis=1), members[known[members]]
-    order = [*on_front.tolist(), *np.setdiff1d(np.flatnonzero(known), on_front).tolist()]
+    rest = np.setdiff1d(np.flatnonzero(known), on_front)
+    order: list[int] = [*on_front.tolist(), *rest.tolist()]
     texts = [names[k] for k in order]
     count = sum(map(bool, names))
     for scale in (1.0,) if ax is not None else SCALES:

@@ -481,10 +481,9 @@ def _fingerprint(graph: Graph) -> Any:
     if not isinstance(graph, Topology):
         rounds = [graph.at(t) for t in range(graph.period or 3)]
         return tuple(_fingerprint(one) for one in rounds) if graph.period else graph.name
-    weights = metropolis_or_uniform(graph).weights.tocoo()
-    order = np.lexsort(weights.coords)
-    places = tuple(axis[order].tobytes() for axis in weights.coords)
-    return (*places, weights.data[order].round(9).tobytes())
+    weights = metropolis_or_uniform(graph).weights.sorted_indices()
+    rows = weights.indptr.tobytes(), weights.indices.tobytes()
+    return (*rows, weights.data.round(9).tobytes())
 
 
 def _measuring(

@@ -434,22 +434,10 @@ def save(
         "matrices": [matrix.name for matrix in stored],
         "arrays": list(arrays),
     }
-    lines = [
-        json.dumps({name: _finite(value) for name, value in record.items()}, allow_nan=False)
-        for record in records_of(history.rounds, history.evaluations, history.n_rounds)
-    ]
     folder = make_staging_folder(place)
     try:
         with naming(place):
-            (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
-            np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
-            if models and history.models is not None:
-                history.models.save(folder / MODELS)
-            written = _with_checksums(json.loads(json.dumps({**meta, **own})), folder)
-            (folder / "meta.json").write_text(json.dumps(written, indent=2) + "\n")
-            for file in folder.iterdir():
-                sync_file(file)
-            sync_folder(folder)
+            _write(folder, history, arrays, {**meta, **own}, models=models)
         umask = os.umask(0)
         os.umask(umask)
         folder.chmod(0o777 & ~umask)  # mkdtemp gives access to the owner only
@@ -457,6 +445,30 @@ def save(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Path(path)
+
+
+def _write(
+    folder: Path,
+    history: "Record",
+    arrays: Mapping[str, np.ndarray],
+    meta: Mapping[str, Any],
+    *,
+    models: bool,
+) -> None:
+    """Write the files of a history to an empty folder, and to the disk."""
+    lines = [
+        json.dumps({name: _finite(value) for name, value in record.items()}, allow_nan=False)
+        for record in records_of(history.rounds, history.evaluations, history.n_rounds)
+    ]
+    (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    if models and history.models is not None:
+        history.models.save(folder / MODELS)
+    written = _with_checksums(json.loads(json.dumps(meta)), folder)
+    (folder / "meta.json").write_text(json.dumps(written, indent=2) + "\n")
+    for file in folder.iterdir():
+        sync_file(file)
+    sync_folder(folder)
 
 
 def _with_checksums(meta: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -592,18 +592,3 @@ class History(Record):
             If it is incomplete or damaged, naming the file, or `path` is empty.
         """
         return files.load(path, cls._of_files)
-
-    @classmethod
-    def _of_files(cls, *parts: Any) -> "History":
-        """Return a history with parts from files, or raise ``ValueError`` if they do not match."""
-        history = cls(*parts)
-        columns = as_json(history.score_columns)  # an older version did not write them
-        history = replace(history, meta={**history.meta, "columns": columns})
-        scored = [] if why_not_scored(history) else [*history.scores]
-        missing = {"train_loss", "messages", "bytes"} - history.rounds.keys()
-        missing |= {*scored, *columns} - history.evaluations.keys()
-        if scored and not missing and history.evaluations[history.primary].ndim != 2:
-            missing = {history.primary}
-        if missing:
-            raise ValueError(f"{min(missing)} is missing or does not match the rest; run it again")
-        return history

@@ -1,13 +1,13 @@
 """What a run recorded: its columns by name, what it cost, and its mixing matrices."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from topofl._columns import SECONDS, ScoreColumn, columns_named, from_json
+from topofl._columns import SECONDS, ScoreColumn, as_json, columns_named, from_json
 from topofl._support.check import check_int, did_you_mean, shown
 from topofl._support.text import printable
 from topofl.history import plots
@@ -31,6 +31,21 @@ class Record:
     matrices: Sequence[MixingMatrix] = ()
     matrix_of_round: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     models: "Trained | None" = None
+
+    @classmethod
+    def _of_files(cls, *parts: Any) -> Self:
+        """Return a history with parts from files, or raise ``ValueError`` if they do not match."""
+        history = cls(*parts)
+        columns = as_json(history.score_columns)  # an older version did not write them
+        history = replace(history, meta={**history.meta, "columns": columns})
+        scored = [] if why_not_scored(history) else [*history.scores]
+        missing = {"train_loss", "messages", "bytes"} - history.rounds.keys()
+        missing |= {*scored, *columns} - history.evaluations.keys()
+        if scored and not missing and history.evaluations[history.primary].ndim != 2:
+            missing = {history.primary}
+        if missing:
+            raise ValueError(f"{min(missing)} is missing or does not match the rest; run it again")
+        return history
 
     @property
     def _run(self) -> str:

@@ -13,7 +13,7 @@ from paper_figures.kit.claims import CHECK, OUR_QUESTION, PAPER, at_least, exact
 from paper_figures.kit.paper import Setting
 from paper_figures.kit.report import command_of, to_markdown
 from tests import markup
-from tests.contracts.test_pages import needs_browser, resize
+from tests.browser import needs_browser
 from tests.rows.pages import EVIL, LONG, PAGES, result, some_report, some_results
 from topofl import NotApplicable, Spread, Table
 
@@ -292,7 +292,7 @@ def test_tables_fit_wide_windows_and_titles_have_room(started, folder, width):
     path = folder / "wide.html"
     some = some_report([result(folder, "dcliques-fig01", title, (), (arms,))])
     path.write_text(report.to_html(some), encoding="utf-8")
-    resize(started, width)
+    started.resize(width)
     started.visit(path)
     boxes = "Array.from(document.querySelectorAll('.scroller'), (box) => [box.scrollWidth, "
     sizes = started.run(f"{boxes}box.clientWidth])")
@@ -306,7 +306,7 @@ def test_tables_fit_wide_windows_and_titles_have_room(started, folder, width):
 def test_claims_are_tables_for_screen_readers_and_on_paper(started, told, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(PAGES["paper"].text, encoding="utf-8")
-    resize(started, 400)  # where claims look like no table
+    started.resize(400)  # where claims look like no table
     started.visit(path)
     named = {}
     for node in started.call("Accessibility.getFullAXTree")["nodes"]:
