@@ -102,10 +102,6 @@ def test_the_numbers_of_the_documentation():
         assert round(spent(2.0, steps=steps, delta=DELTA, sampling=sampling), 1) == wanted
 
 
-def test_without_noise_nothing_is_hidden():
-    assert spent(0.0, steps=1, delta=DELTA) == math.inf
-
-
 def test_log_lines_of_the_accountant_are_not_printed(caplog, capfd):
     assert spent(0.3, steps=1, delta=DELTA, sampling=0.1) == pytest.approx(16.33, abs=0.01)
     assert caplog.text == ""

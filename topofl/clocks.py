@@ -208,17 +208,20 @@ class Clock:
 
     def steps(self, rng: np.random.Generator, nodes: Any) -> np.ndarray:
         """Return the seconds that one local step takes at each of `nodes`."""
-        factors = drawn_factors("clock.compute", self.compute, rng, len(nodes), of_steps=True)
-        return _scaled(factors, self.compute, np.asarray(nodes))
+        return self._drawn("compute", rng, np.asarray(nodes))
 
     def messages(
         self, rng: np.random.Generator, senders: Any, receivers: Any, nbytes: Any
     ) -> np.ndarray:
         """Return the seconds that each message takes; `nbytes` is one number or one per message."""
-        places = (np.asarray(senders), np.asarray(receivers))
-        factors = drawn_factors("clock.delay", self.delay, rng, len(senders), of_steps=False)
-        seconds = _scaled(factors, self.delay, *places)
+        seconds = self._drawn("delay", rng, np.asarray(senders), np.asarray(receivers))
         return seconds if self.bandwidth is None else seconds + np.asarray(nbytes) / self.bandwidth
+
+    def _drawn(self, key: str, rng: np.random.Generator, *places: np.ndarray) -> np.ndarray:
+        """Return drawn seconds of steps or messages at these nodes or links."""
+        times, of_steps = getattr(self, key), key == "compute"
+        factors = drawn_factors(f"clock.{key}", times, rng, len(places[0]), of_steps=of_steps)
+        return factors * (times.mean[places] if times.mean.ndim else float(times.mean))
 
 
 AnyClock: TypeAlias = Clock | Mapping[str, Any] | str | None
@@ -249,14 +252,6 @@ def as_clock(clock: AnyClock) -> Clock:
 DISTRIBUTIONS = {"exponential": exponential, "lognormal": lognormal}
 """Functions that text can call."""
 
-TRIAL_DRAWS = (1, 16)
-"""Numbers of factors that a new clock draws, to find errors before a run begins."""
-
-
-def _scaled(factors: np.ndarray, times: Any, *places: np.ndarray) -> np.ndarray:
-    """Return factors times the mean seconds of these nodes or links."""
-    return factors * (times.mean[places] if times.mean.ndim else float(times.mean))
-
 
 def drawn_factors(
     argument: str, times: Any, rng: np.random.Generator, count: int, *, of_steps: bool
@@ -283,9 +278,8 @@ def drawn_factors(
     bad = ~np.isfinite(factors) | (factors <= 0 if of_steps else factors < 0)
     if bad.any():
         bound = "above 0, since a step takes time" if of_steps else "of at least 0"
-        remedy = "bound the draws, for example with np.maximum"
-        if times.name == "lognormal":
-            remedy = "lower `sigma`"
+        is_lognormal = times.name == "lognormal"
+        remedy = "lower `sigma`" if is_lognormal else "bound the draws, for example with np.maximum"
         raise ValueError(
             f"{argument} must return finite numbers {bound}, got {factors[bad][0]:g}; {remedy}"
         )
@@ -303,7 +297,7 @@ def as_times(argument: str, value: Any, *, of_steps: bool) -> Times:
         raise ValueError(f"`{argument}` must be one number or {table}, got shape {mean.shape}")
     _check_seconds(argument, mean, of_steps=of_steps)
     times = replace(value, mean=mean) if isinstance(value, Times) else Times(mean)  # pyright: ignore[reportArgumentType]
-    for count in TRIAL_DRAWS:
+    for count in (1, 16):  # so that errors are found before a run begins
         drawn_factors(argument, times, np.random.default_rng(0), count, of_steps=of_steps)
     return times
 

@@ -24,13 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils import parametrize
 
-from topofl._support.check import (
-    check_int,
-    check_positive,
-    check_sequence,
-    did_you_mean,
-    shown,
-)
+from topofl._support.check import check_int, check_positive, check_sequence, did_you_mean, shown
 from topofl._support.public import public
 from topofl._support.seeding import plain_torch, seeded_torch
 
@@ -174,10 +168,8 @@ def dpfl_cnn(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) 
 
     Parameters
     ----------
-    in_shape
-        Channels, height, width of an image; at least 16 x 16 pixels.
-    n_classes
-        Number of classes.
+    in_shape, n_classes
+        As in :func:`gn_lenet`; at least 16 x 16 pixels.
 
     References
     ----------
@@ -204,10 +196,8 @@ def dpfl_femnist_cnn(
 
     Parameters
     ----------
-    in_shape
-        Channels, height, width of an image; at least 16 x 16 pixels.
-    n_classes
-        Number of classes.
+    in_shape, n_classes
+        As in :func:`gn_lenet`; at least 16 x 16 pixels.
 
     References
     ----------
@@ -241,10 +231,8 @@ def fedavg_cnn(
 
     Parameters
     ----------
-    in_shape
-        Channels, height, width of an image; at least 16 x 16 pixels, whatever the padding.
-    n_classes
-        Number of classes.
+    in_shape, n_classes
+        As in :func:`gn_lenet`; at least 16 x 16 pixels, whatever the padding.
     hidden
         Number of units of the hidden layer.
     padding
@@ -310,10 +298,8 @@ def resnet18_gn(
 
     Parameters
     ----------
-    in_shape
-        Channels, height, width of an image; at least 8 x 8 pixels.
-    n_classes
-        Number of classes.
+    in_shape, n_classes
+        As in :func:`gn_lenet`; at least 8 x 8 pixels.
     groups
         Number of groups of every GroupNorm, a divisor of 64. The papers do not specify it; the
         authors' code uses 32.

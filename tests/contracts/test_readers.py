@@ -258,6 +258,10 @@ def without(*places):
     return lambda root: [shutil.rmtree(root / place) for place in places]
 
 
+def emptied(place):
+    return lambda root: [path.unlink() for path in (root / place).rglob("*.png")]
+
+
 def also(place, image):
     return lambda root: save(root / place, image)
 
@@ -318,7 +322,6 @@ WRONG = {
         ),
         "`val` must be between 0 and 29, got 30; one image": {"val": 30},
         "needs 16 training images of class 1, which has 15": {"val": 24},
-        "`seed` must be at least 0": {"seed": -1},
     },
     "fashion_mnist": {
         "60,000 and 10,000 images of 28 x 28": {"verify": True},
@@ -327,7 +330,6 @@ WRONG = {
     "emnist": {
         "124,800 and 20,800 or 88,800 and 14,800": {"verify": True},
         "`split` must be one of 'balanced', ": {"split": "all"},
-        "`verify` must be True or False, got 1": {"verify": 1},
         "in 1..26, got 0 for": labels_of("emnist-letters-train", [0] * 26),
         "in 1..26, got 27 for": labels_of("emnist-letters-test", [27] * 26),
     },
@@ -364,12 +366,9 @@ WRONG = {
     },
     "cifar100": {
         "did you mean 'coarse'": {"labels": "corse"},
-        "`val` must be between 0 and 5": {"val": 6},
         "2 training images of class 0, which has 1": {"val": 5},
     },
-    "cifar10 in binary files": {
-        "50,000 + 10,000 images, equally": {"verify": True},
-    },
+    "cifar10 in binary files": {"50,000 + 10,000 images, equally": {"verify": True}},
     "cifar100 in binary files": {
         ("coarse_labels in 0..19, got 20 for image 1 of", "train.bin"): wrong_byte,
     },
@@ -381,10 +380,7 @@ WRONG = {
         "`size` must be at least 1": {"size": 0},
         "height and width, got 3 numbers": {"size": (1, 2, 3)},
         "`merge_val` must be True or False": {"merge_val": 1},
-        "`std` must be a finite number above 0": {"std": 0},
-        "3 channels": {"mean": [1, 2]},
         ("fit into memory", "smaller `size`"): {"size": 2**40},
-        "`size` must be between 1 and": {"size": 10**30},
         (COMPLETE, "10.png ("): put(PLACES[0], b""),
         "10.png (neither PNG nor JPEG by its": put(PLACES[0], "hello"),
         ("mode I;16 has more than 8 bits", "copy it again"): also(
@@ -396,15 +392,9 @@ WRONG = {
     },
     "cinic10": {
         ("of train only, got 'cow' in", "valid"): folder("valid/cow"),
-        ("got 'cow' in", "train"): folder("train/cow"),
-        ("images of every class", "of 'cat'"): lambda root: (
-            root / "train" / "cat" / "cifar10-train-3.png"
-        ).unlink(),
-        ("`root` must hold test images, got none in", "test"): lambda root: [
-            path.unlink() for path in (root / "test").rglob("*.png")
-        ],
+        ("images of every class", "of 'cat'"): emptied("train/cat"),
+        ("`root` must hold test images, got none in", "test"): emptied("test"),
         ("one size", "z.png"): also("test/cat/z.png", readers.pixels(0, 8, 8)),
-        "`merge_val` must be True or False": {"merge_val": 1},
     },
     "tiny_imagenet": {
         "`val` must be between 0 and 6": {"val": 7},

@@ -31,11 +31,8 @@ def python2(entries):
     """Return a pickle as Python 2 and numpy wrote it: texts and contents are its plain strings."""
 
     def string(text):
-        return (
-            b"U" + bytes([len(text)]) + text
-            if len(text) < 256
-            else b"T" + struct.pack("<i", len(text)) + text
-        )
+        short = len(text) < 256
+        return (b"U" if short else b"T") + struct.pack("<B" if short else "<i", len(text)) + text
 
     def value(entry):
         if isinstance(entry, np.ndarray):

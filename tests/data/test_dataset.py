@@ -31,10 +31,6 @@ def test_dataset_is_frozen_and_its_indices_are_read_only_copies():
     assert data.digits().owners is None
 
 
-def test_dataset_repr_says_shape_classes_and_split():
-    assert repr(toy()) == "Dataset('toy', inputs=(20, 1), n_classes=3, train=18, val=0, test=2)"
-
-
 def dataset(pixels, **normalization):
     """Return a dataset of these pixels, all for training."""
     labels = torch.zeros(len(pixels), dtype=torch.int64)

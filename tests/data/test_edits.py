@@ -38,11 +38,6 @@ def test_per_client_draws_overlap_and_are_uniform():
     assert abs(often / 600 - 0.5).max() < 0.1
 
 
-def test_disjoint_shares_of_overlapping_nodes_are_of_what_they_hold_together():
-    clients = data.Partition(toy([4, 1], [6, 0]), [[0, 1], [1, 2], [0, 3]], overlapping=True)
-    assert counted(data.match_test(clients, rule="disjoint")) == [[2, 0]] * 3
-
-
 @pytest.mark.parametrize("rule", ["per_client", "disjoint"])
 def test_matched_tests_have_a_name_and_a_seed(rule):
     clients = data.dirichlet_per_client(data.digits(), 20, alpha=0.3, seed=0, val_fraction=0.2)

@@ -128,18 +128,6 @@ def test_asymmetric_weights_are_not_symmetrized():
         torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-12)
 
 
-def test_integer_images_are_pixels():
-    rng = np.random.default_rng(0)
-    labels = np.arange(60) % 3
-    pixels = 80 * labels[:, None, None, None] + rng.integers(0, 60, (60, 1, 6, 6))
-    pixels = pixels.astype(np.uint8)
-    inputs = [pixels, torch.from_numpy(pixels), (pixels / np.float32(255))]
-    datasets = [data.from_arrays(x, labels, test=0.2) for x in inputs]
-    found = [models_of(clients=data.iid(dataset, 6, seed=0)) for dataset in datasets]
-    assert torch.equal(found[0], found[1])
-    torch.testing.assert_close(found[0], found[2], rtol=0, atol=1e-6)
-
-
 def test_spectra_of_disconnected_graphs():
     table = metrics.compare([DISCONNECTED], about="all")
     row = dict(zip(table.columns, table.rows[0], strict=True))

@@ -15,7 +15,6 @@ from topofl.data.partition import *
 from topofl.data.partitioners import *
 from topofl.data.partitioners.natural import *
 from topofl.data.readers.cifar import *
-from topofl.data.readers.digits import *
 from topofl.data.readers.folders import *
 from topofl.data.readers.leaf import *
 from topofl.data.readers.mnist import *

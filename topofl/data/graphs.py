@@ -210,11 +210,13 @@ def from_pyg(
         [one.edge_index + int(start) for one, start in zip(every, starts, strict=False)], 1
     )
     labels = torch.cat([one.y.reshape(-1) for one in every]).numpy()
-    train = None
+    train: np.ndarray | None = None
+    held: dict[str, Any] = {"test": test, "val": val}
     if not several and test is None and val is None:
-        train, val, test = (_mask(graphs, f"{key}_mask") for key in ("train", "val", "test"))
+        train, *masks = (_mask(graphs, f"{key}_mask") for key in ("train", "test", "val"))
+        held = dict[str, Any](zip(held, masks, strict=True))
     numbers = np.arange(len(labels))[:, None]
-    dataset = from_arrays(numbers, labels, test=test, val=val, seed=seed, name=name)
+    dataset = from_arrays(numbers, labels, **held, seed=seed, name=name)
     if train is not None:
         dataset = replace(dataset, train=np.flatnonzero(train))
     graph_of = torch.from_numpy(np.repeat(np.arange(len(every)), np.diff(starts)))

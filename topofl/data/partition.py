@@ -260,19 +260,17 @@ def _check_disjoint(
     indices = np.concatenate(held)
     may_be_shared = overlapping | _is_in(dataset, dataset.test)[indices]
     keys = np.where(may_be_shared, nodes * len(dataset.inputs) + indices, indices)
-    order = np.argsort(keys, kind="stable")
-    repeated = order[1:][keys[order[1:]] == keys[order[:-1]]]
-    if not len(repeated):
+    found, counts = np.unique(keys, return_counts=True)
+    if not len(repeated := found[counts > 1]):
         return
-    index = int(indices[repeated[0]])
-    first, second = nodes[order[np.searchsorted(keys[order], keys[repeated[0]]) :][:2]]
+    places = np.flatnonzero(keys == repeated[0])
+    first, second = nodes[places[:2]]
+    holders, remedy = f"by nodes {first} and {second}", "pass overlapping=True to share examples"
     if first == second:
         holders, remedy = f"twice by node {first}", "remove it"
-    else:
-        holders = f"by nodes {first} and {second}"
-        remedy = "pass overlapping=True if nodes may share examples"
     raise ValueError(
-        f"`train`, `val` and `test` must be disjoint, example {index} is held {holders}; {remedy}"
+        f"`train`, `val` and `test` must be disjoint, example {indices[places[0]]} is held "
+        f"{holders}; {remedy}"
     )
 
 

@@ -108,17 +108,16 @@ test=0..6 and classes=5..5 per node)
             f"`dataset` must have `owners`, got none in {dataset.name}; name their column, as in "
             "data.from_csv(path, label=..., owner=...), or pass data.from_arrays(x, y, owners=ids)"
         )
-    labels = labels_of(dataset)
+    labels, least = labels_of(dataset), check_int("min_size", min_size, minimum=1)
     rng = stream(seed, "partition")
     held = np.zeros((int(owner_of.max()) + 1, dataset.n_classes), np.int64)
     np.add.at(held, (owner_of[dataset.train], labels[dataset.train]), 1)
     kept = held > 0 if classes_per_node is None else _drawn(held > 0, classes_per_node, rng)
     sizes = (held * kept).sum(axis=1)
-    chosen = (
-        _chosen(sizes, n, min_size, rng)
-        if owners is None
-        else _given(dataset, owners, sizes, n, min_size)
-    )
+    if owners is None:
+        chosen = _chosen(sizes, n, least, rng)
+    else:
+        chosen = _given(dataset, owners, sizes, n, least)
     node_of = np.full(len(held), -1)
     node_of[chosen] = np.arange(len(chosen))
     parts = {}
@@ -140,13 +139,12 @@ test=0..6 and classes=5..5 per node)
 
 
 def _given(
-    dataset: Dataset, owners: Any, sizes: np.ndarray, n: int | None, min_size: int
+    dataset: Dataset, owners: Any, sizes: np.ndarray, n: int | None, least: int
 ) -> np.ndarray:
     """Return the numbers of the given owners; `sizes` are the examples that each would have."""
     names = dataset.owner_names or tuple(map(str, range(len(sizes))))
     place = {name: number for number, name in enumerate(names)}
     given = [str(owner) for owner in check_sequence("owners", owners, "names of owners")]
-    least = check_int("min_size", min_size, minimum=1)
     n = None if n is None else check_int("n", n, minimum=1)
     if not given:  # as the nodes of a graph without labels of its own
         raise ValueError(
@@ -166,7 +164,7 @@ def _given(
             )
         if sizes[place[owner]] < least:
             raise ValueError(
-                f"`owners` must have min_size={min_size} training examples each, {owner!r} has "
+                f"`owners` must have min_size={least} training examples each, {owner!r} has "
                 f"{sizes[place[owner]]}; leave it out, or lower `min_size`"
             )
     return np.array([place[owner] for owner in given])
@@ -181,20 +179,18 @@ def _drawn(held: np.ndarray, classes_per_node: int, rng: np.random.Generator) ->
     return held & (ranks < most)
 
 
-def _chosen(
-    sizes: np.ndarray, n: int | None, min_size: int, rng: np.random.Generator
-) -> np.ndarray:
+def _chosen(sizes: np.ndarray, n: int | None, least: int, rng: np.random.Generator) -> np.ndarray:
     """Return the owners that become nodes, ascending; `sizes` are the examples each would have."""
-    enough = np.flatnonzero(sizes >= check_int("min_size", min_size, minimum=1))
+    enough = np.flatnonzero(sizes >= least)
     if not len(enough):
         raise ValueError(
-            f"`min_size` must leave at least one node, got {min_size} where the largest would have "
+            f"`min_size` must leave at least one node, got {least} where the largest would have "
             f"{sizes.max()} training examples; lower it"
         )
     if n is None:
         return enough
     remedy = (
-        f"only {len(enough)} of the {len(sizes)} owners have min_size={min_size} training "
+        f"only {len(enough)} of the {len(sizes)} owners have min_size={least} training "
         "examples; lower `n` or `min_size`"
     )
     n = check_int("n", n, minimum=1, maximum=len(enough), remedy=remedy)
@@ -301,7 +297,7 @@ def _part_of(argument: str, given: Any, known: tuple[str, ...] | None) -> Part:
     """Return the checked examples of a pair (x, y) or a torch dataset."""
     names = names_in(argument)
     if not isinstance(given, tuple | list):
-        given, names = collected(argument, given, targets=False)[:2], (argument,) * 3
+        given, names = collected(argument, given, False)[:2], (argument, argument, argument)
     if len(given) != 2:
         raise TypeError(
             f"`{argument}` must be a pair (x, y) or a map-style torch dataset, got a "

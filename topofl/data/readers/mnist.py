@@ -1,4 +1,4 @@
-"""Readers of IDX files, whose headers are not trusted: MNIST, Fashion-MNIST and EMNIST."""
+"""Digits of scikit-learn, and IDX files, whose headers are not trusted: MNIST and its like."""
 
 import gzip
 import hashlib
@@ -6,20 +6,22 @@ import math
 import os
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
 
-from topofl._support.check import check_choice, check_path, check_switch
+from topofl._support.check import check_choice, check_int, check_path, check_switch
 from topofl._support.datasets import INSIDE
 from topofl._support.machine import total_memory
 from topofl._support.public import public
-from topofl.data._labels import validation
+from topofl._support.seeding import stream
+from topofl.data._labels import stratified, validation
 from topofl.data.dataset import Dataset, first_complete, reader, with_notes
 
-__all__ = ["emnist", "fashion_mnist", "mnist", "read_idx"]
+__all__ = ["digits", "emnist", "fashion_mnist", "mnist", "read_idx"]
 
 
 _MNIST_MD5 = {
@@ -44,6 +46,69 @@ _EMNIST = {
 The letters are published in two sizes: 145,600 images, the size that NIST states, and 103,600
 images, the size in TensorFlow Datasets.
 """
+
+
+@reader
+def digits(
+    *, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0, enlarge: int = 1
+) -> Dataset:
+    """Return the 1,797 handwritten digits of scikit-learn, a real dataset that needs no files.
+
+    Parameters
+    ----------
+    test, val
+        Numbers of examples held out at random, in the class proportions as far as whole numbers
+        allow.
+    seed
+        Seed of their choice.
+    enlarge
+        Each pixel is repeated `enlarge` x `enlarge` times. With 2, images are large enough for
+        ``models.gn_lenet((1, 16, 16))``. The name of the dataset then states the size.
+
+    Returns
+    -------
+    Dataset
+        Inputs (1797, 1, 8, 8), or (1797, 1, 8 * enlarge, 8 * enlarge): float32 pixels / 16, in [0,
+        1].
+
+    Raises
+    ------
+    ValueError
+        If no examples would remain for training, or the images do not fit into memory.
+
+    References
+    ----------
+    Alpaydin and Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning
+    Repository.
+
+    Examples
+    --------
+    >>> digits(test=200, val=100)
+    Dataset('digits', inputs=(1797, 1, 8, 8), n_classes=10, train=1497, val=100, test=200)
+    >>> digits(enlarge=2)
+    Dataset('digits (16 x 16 pixels)', inputs=(1797, 1, 16, 16), n_classes=10, train=1497, \
+val=0, test=300)
+    """
+    # The file is read without scikit-learn, whose import takes about a second.
+    sklearn = Path(find_spec("sklearn").origin).parent  # pyright: ignore
+    table = np.loadtxt(sklearn / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    pixels, labels = table[:, :-1], table[:, -1].astype(np.int64)
+    test = check_int("test", test, minimum=0, maximum=len(labels) - 1)
+    most, remedy = len(labels) - 1 - test, "one example must remain for training"
+    val = check_int("val", val, minimum=0, maximum=most, remedy=remedy)
+    enlarge = check_int("enlarge", enlarge, minimum=1)
+    if (needed := 4 * pixels.size * enlarge**2) > (total_memory() or math.inf):
+        raise ValueError(
+            f"`enlarge` must be small enough for images to fit into memory, got {enlarge}: "
+            f"{needed / 2**30:.3g} GiB"
+        )
+    rng = stream(seed, "split")
+    test_indices, rest = stratified(np.arange(len(labels)), labels, test, rng)
+    val_indices, train = stratified(rest, labels, val, rng)
+    inputs = torch.from_numpy((pixels / 16).astype(np.float32)).reshape(-1, 1, 8, 8)
+    inputs = inputs.repeat_interleave(enlarge, 2).repeat_interleave(enlarge, 3)
+    name = with_notes("digits", f"{8 * enlarge} x {8 * enlarge} pixels" if enlarge > 1 else "")
+    return Dataset(inputs, torch.from_numpy(labels), 10, name, train, val_indices, test_indices)
 
 
 @reader
@@ -107,8 +172,9 @@ def mnist(
     ...     mnist(folder, val=0, verify=False)
     Dataset('mnist (unverified)', inputs=(20, 1, 28, 28), n_classes=10, train=10, val=0, test=10)
     """
-    _, *found = _read_files(root, "mnist", _MNIST_MD5, 10, md5=_MNIST_MD5 if verify else {})
-    return _dataset(*found, 10, "mnist", verify, val, seed, 0.1307, 0.3081)
+    _, found = _read_files(root, "mnist", _MNIST_MD5, 10, md5=_MNIST_MD5 if verify else {})
+    name = with_notes("mnist", "" if verify else "unverified")
+    return _dataset(found, 10, name, val, seed, mean=0.1307, std=0.3081)
 
 
 @reader
@@ -175,7 +241,7 @@ def fashion_mnist(
     """
     check_switch("verify", verify, auto=False)
     sizes = ((60_000, 10_000),) if verify else None
-    folder, *found = _read_files(root, "fashion_mnist", _MNIST_MD5, 10, sizes=sizes)
+    folder, found = _read_files(root, "fashion_mnist", _MNIST_MD5, 10, sizes=sizes)
     if verify:
         train, test = np.split(found[1], [60_000])
         for part, size in ((train, 6_000), (test, 1_000)):
@@ -186,7 +252,8 @@ def fashion_mnist(
                     f"{counts.tolist()} in {folder}; read the files of MNIST, which have the same "
                     "names, with data.mnist, and others with verify=False"
                 )
-    return _dataset(*found, 10, "fashion_mnist", verify, val, seed, 0.2860, 0.3530)
+    name = with_notes("fashion_mnist", "" if verify else "unverified")
+    return _dataset(found, 10, name, val, seed, mean=0.2860, std=0.3530)
 
 
 @reader
@@ -264,13 +331,17 @@ def emnist(
         for part in ("train", "test")
         for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
     ]
-    _, images, labels, train_size = _read_files(
+    _, (images, labels, train_size) = _read_files(
         root, "emnist", names, classes, first_label=first_label, sizes=sizes if verify else None
     )
     upright = np.ascontiguousarray(images.transpose(0, 2, 1))
-    scale = _mean_and_std(upright[:train_size])
-    name = f"emnist {split}"
-    return _dataset(upright, labels, train_size, classes, name, verify, val, seed, *scale)
+    mean, std = _mean_and_std(upright[:train_size])
+    name = with_notes(f"emnist {split}", "" if verify else "unverified")
+    return _dataset((upright, labels, train_size), classes, name, val, seed, mean=mean, std=std)
+
+
+_Found = tuple[np.ndarray, np.ndarray, int]
+"""Images and labels, those for training first, and how many these are."""
 
 
 def _read_files(
@@ -282,8 +353,8 @@ def _read_files(
     first_label: int = 0,
     md5: Mapping[str, str] | None = None,
     sizes: Sequence[tuple[int, int]] | None = None,
-) -> tuple[Path, np.ndarray, np.ndarray, int]:
-    """Return a folder, the images and labels in four files, training first, and their number.
+) -> tuple[Path, _Found]:
+    """Return the folder that holds four files, and what is in them.
 
     The files are training images, their labels, and those for test. Numbers of images must be one
     of the `sizes`, if these are given.
@@ -310,7 +381,7 @@ def _read_files(
             )
     _check_sizes(folder, arrays[0].shape, arrays[2].shape, sizes)
     labels = np.concatenate([arrays[1], arrays[3]]).astype(np.int64) - first_label
-    return folder, np.concatenate([arrays[0], arrays[2]]), labels, len(arrays[0])
+    return folder, (np.concatenate([arrays[0], arrays[2]]), labels, len(arrays[0]))
 
 
 def _check_sizes(
@@ -346,27 +417,13 @@ def _mean_and_std(images: np.ndarray) -> tuple[float, float]:
 
 
 def _dataset(
-    images: np.ndarray,
-    labels: np.ndarray,
-    train_size: int,
-    n_classes: int,
-    name: str,
-    verified: bool,
-    val: int,
-    seed: int | np.random.Generator,
-    mean: float,
-    std: float,
+    found: _Found, classes: int, name: str, val: int, seed: int | np.random.Generator, **scale: Any
 ) -> Dataset:
     """Return a dataset with `val` training images held out for validation."""
-    return Dataset(
-        torch.from_numpy(images)[:, None],
-        torch.from_numpy(labels),
-        n_classes,
-        with_notes(name, "" if verified else "unverified"),
-        *validation(labels, train_size, val, seed),
-        mean=mean,
-        std=std,
-    )
+    images, labels, train_size = found
+    splits = validation(labels, train_size, val, seed)
+    pixels = torch.from_numpy(images)[:, None]
+    return Dataset(pixels, torch.from_numpy(labels), classes, name, *splits, **scale)
 
 
 def _find_file(folder: Path, name: str) -> Path:
