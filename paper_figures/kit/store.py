@@ -174,11 +174,6 @@ class Store:
         return dict(found.note)
 
 
-def job_of(run: Run) -> Job:
-    """Return what a process needs to perform a run and to note the numbers of figures."""
-    return Job(run.key, run.tables, extra=_numbers_for_figures)
-
-
 def _numbers_for_figures(experiment: config.Experiment, history: History) -> dict[str, Any]:
     """Return the minibatches in a pass over the largest node's data, and numbers for tables.
 
@@ -280,7 +275,7 @@ def compute_missing(
     try:
         with live:
             execute(
-                map(job_of, todo),
+                [Job(run.key, run.tables, extra=_numbers_for_figures) for run in todo],
                 store.root,
                 executor,
                 limit=jobs,

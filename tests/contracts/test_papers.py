@@ -128,10 +128,7 @@ SETTINGS = {
     ("dcliques-fig13", "paper"): (25, {"algorithm.lr": {0.1}, "algorithm.batch_size": {13}}),
     ("dcliques-fig10", "quick"): (18, {"data.n": {100}, "algorithm.batch_size": {5}}),
     ("dcliques-fig10", "paper"): (30, {"data.n": {100}, "algorithm.batch_size": {20}}),
-    ("dfedpgp-tab01", "quick"): (
-        90,
-        {"algorithm.momentum": {0.9}, "algorithm.lr_decay": {0.99}},
-    ),
+    ("dfedpgp-tab01", "quick"): (90, {"algorithm.momentum": {0.9}, "algorithm.lr_decay": {0.99}}),
     ("dfedpgp-tab01", "paper"): (
         240,
         {
