@@ -23,7 +23,15 @@ from topofl.estimate import Estimate
 
 from .benchmark.cases import Case, Network
 from .benchmark.timing import lower_bound
-from .program import answers, declared, parser_of, process_bytes, resident_before, write
+from .program import (
+    answers,
+    declared,
+    parser_of,
+    process_bytes,
+    resident_before,
+    torch_threads,
+    write,
+)
 
 
 class MemoryCase(NamedTuple):
@@ -104,12 +112,8 @@ def _arguments(setting: MemoryCase) -> dict[str, Any]:
 
 def estimate_of(setting: MemoryCase) -> Estimate:
     """Return the result of :func:`topofl.estimate` for two threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    try:
+    with torch_threads(THREADS):
         return topofl.estimate(**_arguments(setting))
-    finally:
-        torch.set_num_threads(before)
 
 
 def least_of(setting: MemoryCase, need: Estimate) -> int:
