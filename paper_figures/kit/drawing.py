@@ -369,5 +369,5 @@ def _draw_dots(ax: Axes, place: float, ours: np.ndarray, paper: float | None) ->
         ax.plot([seen.mean()] * 2, [place - 0.3, place + 0.3], color=blue, linewidth=1.8)
     ax.plot(seen, [place] * len(seen), "o", color=blue, markersize=3, alpha=0.6)
     if paper is not None:
-        hollow = {"markerfacecolor": "none", "markeredgecolor": "#D55E00"}
+        hollow: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": "#D55E00"}
         ax.plot([paper], [place], "D", markersize=4.5, **hollow)
