@@ -20,7 +20,6 @@ DATA = [
     ("topofl.analysis.study", "scenarios.toml"),
     ("topofl.analysis.study", "templates/study.html"),
     ("topofl.paper_figures.kit", "templates/report.html"),
-    ("topofl.paper_figures.kit", "templates/report.md"),
     ("topofl.paper_figures.kit", "comparison.toml"),
 ]
 
