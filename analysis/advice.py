@@ -40,7 +40,7 @@ from topofl.runs.identity import digest_of
 from topofl.toolkit import label_spread
 
 from .program import declared, parser_of, write
-from .study.runs import Records, train
+from .study.runs import Records, best_rate, train
 from .study.scenarios import RATES, TUNING_GRAPH, TUNING_SEED, Cell
 from .study.statistics import TARGET, reached_at
 
@@ -211,11 +211,9 @@ def tuned_rate(case: Case, dataset: data.Dataset, records: Records) -> float:
     clients = case.split(dataset, TUNING_SEED)
     graph = topologies.random_regular(case.n, 4, seed=TUNING_SEED)
     _train(case, clients, {TUNING_GRAPH: graph}, RATES, TUNING_SEED, records)
-    mean = {
-        lr: float(np.mean(_outcomes(case, TUNING_SEED, TUNING_GRAPH, lr, records).get("curve", -1)))
-        for lr in RATES
-    }
-    return max(RATES, key=mean.__getitem__)
+    lr = best_rate(_cell(case, TUNING_SEED, TUNING_GRAPH), RATES, records)
+    assert lr is not None  # all were tried
+    return lr
 
 
 def _outcomes(case: Case, seed: int, graph: str, lr: float, records: Records) -> Mapping[str, Any]:
@@ -224,23 +222,17 @@ def _outcomes(case: Case, seed: int, graph: str, lr: float, records: Records) ->
     return found
 
 
-def _advised(case: Case, clients: data.Partition, lr: float, seed: int) -> tuple[Any, float]:
-    """Return the recommendation, and the ratio of noise to heterogeneity of a measured model."""
-    found = topologies.recommend(clients, **case.options, lr=lr, rounds=case.rounds, seed=seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = case.model()
-    ratio = noise_of(clients, label_spread(clients), model, case.batch_size, seed)
-    assert ratio is not None  # there are a model, a batch size and nodes with different labels
-    return found, ratio
-
-
 def compute(case: Case, dataset: data.Dataset, lr: float, seed: int, records: Records) -> None:
     """Compute and keep the advice and all runs of a case and a seed that are missing."""
     if records.prediction(_cell(case, seed)) is not None:
         return
     clients = case.split(dataset, seed)
-    found, noise_ratio = _advised(case, clients, lr, seed)
+    found = topologies.recommend(clients, **case.options, lr=lr, rounds=case.rounds, seed=seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = case.model()
+    noise_ratio = noise_of(clients, label_spread(clients), model, case.batch_size, seed)
+    assert noise_ratio is not None  # there are a model, a batch size and different labels
     graphs = {candidate.name: candidate.topology for candidate in found.candidates}
     graphs["complete"] = topologies.fully_connected(case.n)
     _train(case, clients, graphs, [lr], seed, records)

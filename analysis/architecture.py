@@ -8,6 +8,7 @@ one that a traced run has made; the command fails if it has not.
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -79,12 +80,12 @@ def _imported(text: str) -> set[str]:
     return {words[1] for words in parts if words[0] == "topofl" and len(words) > 1}
 
 
-def traced() -> dict[tuple[str, str, str], int]:
+def traced() -> Counter[tuple[str, str, str]]:
     """Return how often files of topofl called a function of another file in a round of D-SGD.
 
     The keys are (caller, called file, name of the function), without folder and suffix.
     """
-    counts: dict[tuple[str, str, str], int] = {}
+    counts = Counter[tuple[str, str, str]]()
     running = False
 
     def file_of(frame: FrameType) -> str | None:
@@ -101,8 +102,7 @@ def traced() -> dict[tuple[str, str, str], int]:
             outer = outer.f_back
         caller = None if outer is None else file_of(outer)
         if caller is not None and caller != called:
-            key = (caller, called, frame.f_code.co_name)
-            counts[key] = counts.get(key, 0) + 1
+            counts[caller, called, frame.f_code.co_name] += 1
 
     def switch(event: Event) -> None:
         nonlocal running

@@ -17,16 +17,7 @@ from scipy.stats import spearmanr
 from tqdm.auto import tqdm
 
 import topofl
-from topofl import (
-    NotApplicable,
-    Spread,
-    Table,
-    algorithms,
-    data,
-    metrics,
-    mixing,
-    models,
-)
+from topofl import NotApplicable, Spread, Table, algorithms, data, metrics, mixing, models
 from topofl.toolkit import save_picture
 
 from .program import declared, parser_of, write
@@ -36,6 +27,13 @@ HOPS = 10
 """Hops over which heterogeneity is accumulated."""
 
 ACCUMULATED = f"heterogeneity over {HOPS} hops"
+
+METRICS = {
+    "spectral gap": "gap",
+    "neighborhood heterogeneity": "heterogeneity",
+    ACCUMULATED: "accumulated",
+}
+"""Attributes of results that should predict the rounds to the target, by name."""
 
 STUDY = Path(__file__).parent / "results" / "study" / "runs.csv.gz"
 """Runs of ``python -m analysis.study``, which are not part of a wheel."""
@@ -85,11 +83,6 @@ class Contender:
     graph: str
     clique_averaging: bool = False
 
-    @property
-    def line(self) -> str:
-        """Line style in the figure."""
-        return "--" if self.clique_averaging else "-"
-
 
 @dataclass(frozen=True)
 class Result:
@@ -128,13 +121,7 @@ def digits() -> StudyTask:
 def mnist(root: str | Path) -> StudyTask:
     """Return the setting of the D-Cliques paper (section IV-A) on MNIST: 100 nodes, 10 epochs."""
     return StudyTask(
-        data.mnist(root),
-        n=100,
-        lr=0.1,
-        batch_size=128,
-        rounds=40,
-        every=4,
-        target=0.8,
+        data.mnist(root), n=100, lr=0.1, batch_size=128, rounds=40, every=4, target=0.8
     )
 
 
@@ -153,51 +140,30 @@ def compute(
 
 
 def _result(setting: StudyTask, contender: Contender, seeds: Sequence[int], bar: tqdm) -> Result:
-    partitions = [
-        data.shards(setting.dataset, n=setting.n, per_node=2, seed=seed) for seed in seeds
-    ]
-    graphs: list[Any] = [
-        graph_of_spec(contender.graph, clients, seed)
-        for clients, seed in zip(partitions, seeds, strict=True)
-    ]
-    matrices = [mixing.metropolis_hastings(graph) for graph in graphs]
-    one, several = (
-        [
-            metrics.neighborhood_heterogeneity(w, c, hops=hops)
-            for w, c in zip(matrices, partitions, strict=True)
-        ]
-        for hops in (1, HOPS)
-    )
-    histories = []
-    for clients, graph, seed in zip(partitions, graphs, seeds, strict=True):
+    images, graphs, histories, numbers = setting.dataset, [], [], []
+    for seed in seeds:
         bar.set_postfix_str(contender.label)
-        histories.append(_run(setting, contender, clients, graph, seed))
+        clients = data.shards(images, n=setting.n, per_node=2, seed=seed)
+        graph: Any = graph_of_spec(contender.graph, clients, seed)
+        w = mixing.metropolis_hastings(graph)
+        spreads = (metrics.neighborhood_heterogeneity(w, clients, hops=k) for k in (1, HOPS))
+        numbers.append((w.spectral_gap, *spreads))
+        graphs.append(graph)
+        method = algorithms.clique_averaging if contender.clique_averaging else algorithms.dsgd
+        history = topofl.run(
+            method(setting.lr, batch_size=setting.batch_size),
+            model=models.logistic_regression(images.inputs[0].numel(), images.n_classes),
+            clients=clients,
+            topology=graph,
+            rounds=setting.rounds,
+            evaluation=setting.every,
+            seed=seed,
+            progress=False,
+        )
+        histories.append(history)
         bar.update()
-    gap = float(np.mean([w.spectral_gap for w in matrices]))
-    means = float(np.mean(one)), float(np.mean(several))
-    return Result(contender, tuple(graphs), tuple(histories), gap, *means)
-
-
-def _run(
-    setting: StudyTask,
-    contender: Contender,
-    clients: data.Partition,
-    graph: topofl.Topology,
-    seed: int,
-) -> topofl.History:
-    algorithm = algorithms.clique_averaging if contender.clique_averaging else algorithms.dsgd
-    return topofl.run(
-        algorithm(setting.lr, batch_size=setting.batch_size),
-        model=models.logistic_regression(
-            setting.dataset.inputs[0].numel(), setting.dataset.n_classes
-        ),
-        clients=clients,
-        topology=graph,
-        rounds=setting.rounds,
-        evaluation=setting.every,
-        seed=seed,
-        progress=False,
-    )
+    means = np.mean(numbers, axis=0).tolist()
+    return Result(contender, tuple(graphs), tuple(histories), *means)
 
 
 def table(setting: StudyTask, results: Sequence[Result]) -> Table:
@@ -263,14 +229,12 @@ def rank_correlations(
     plain = [result for result in results if not result.contender.clique_averaging]
     rounds = [np.mean(result.rounds_to(setting.target)) for result in plain]
     finite = np.where(np.isinf(rounds), setting.rounds + 1, rounds)
-    numbers = {
-        "spectral gap": [result.gap for result in plain],
-        "neighborhood heterogeneity": [result.heterogeneity for result in plain],
-        ACCUMULATED: [result.accumulated for result in plain],
-    }
     if len(set(finite.tolist())) == 1:
-        return dict.fromkeys(numbers, NotApplicable("all graphs took the same number of rounds"))
-    return {name: float(spearmanr(values, finite).statistic) for name, values in numbers.items()}
+        return dict.fromkeys(METRICS, NotApplicable("all graphs took the same number of rounds"))
+    return {
+        name: float(spearmanr([getattr(result, key) for result in plain], finite).statistic)
+        for name, key in METRICS.items()
+    }
 
 
 def many_nodes(path: Path = STUDY) -> list[str]:
@@ -300,14 +264,8 @@ def draw(setting: StudyTask, results: Sequence[Result], path: str | Path) -> Non
     grid = figure.add_gridspec(3, 2, width_ratios=[1.7, 1])
     _draw_curves(setting, results, figure.add_subplot(grid[:, 0]))
     correlations = rank_correlations(setting, results)
-    panels = {
-        "spectral gap": "gap",
-        "neighborhood heterogeneity": "heterogeneity",
-        ACCUMULATED: "accumulated",
-    }
-    for row, (name, attribute) in enumerate(panels.items()):
-        ax = figure.add_subplot(grid[row, 1])
-        _draw_ranks(setting, results, ax, name, attribute, correlations)
+    for row, name in enumerate(METRICS):
+        _draw_ranks(setting, results, figure.add_subplot(grid[row, 1]), name, correlations[name])
     save_picture(figure, path, dpi=150)
     plt.close(figure)
 
@@ -317,7 +275,8 @@ def _draw_curves(setting: StudyTask, results: Sequence[Result], ax: Any) -> None
         t = result.histories[0]["round"]
         # (seeds, evaluations, n)
         accuracy = 100 * np.array([history["accuracy"] for history in result.histories])
-        style = {"color": result.contender.color, "linestyle": result.contender.line}
+        line = "--" if result.contender.clique_averaging else "-"
+        style = {"color": result.contender.color, "linestyle": line}
         ax.plot(t, accuracy.mean(axis=(0, 2)), label=result.contender.label, linewidth=1.8, **style)
         low, high = accuracy.min(axis=2).mean(axis=0), accuracy.max(axis=2).mean(axis=0)
         ax.fill_between(t, low, high, color=result.contender.color, alpha=0.08, linewidth=0)
@@ -333,12 +292,11 @@ def _draw_ranks(
     results: Sequence[Result],
     ax: Any,
     name: str,
-    attribute: str,
-    correlations: dict[str, Any],
+    correlation: float | NotApplicable,
 ) -> None:
     for result in results:
         mean = float(np.mean(result.rounds_to(setting.target)))
-        x, y = getattr(result, attribute), setting.rounds if np.isinf(mean) else mean
+        x, y = getattr(result, METRICS[name]), setting.rounds if np.isinf(mean) else mean
         filled = "none" if result.contender.clique_averaging else result.contender.color
         marker = "^" if np.isinf(mean) else "o"
         ax.scatter(
@@ -346,11 +304,9 @@ def _draw_ranks(
         )
     ax.set_xscale("symlog", linthresh=1e-3)
     ax.set(xlabel=name, ylabel=f"rounds to {setting.target:.0%}", yscale="log")
-    expected = "-1" if attribute == "gap" else "+1"
-    ax.set_title(
-        f"rank correlation {_signed(correlations[name])} (a perfect predictor: {expected})",
-        fontsize=9,
-    )
+    expected = "-1" if name == "spectral gap" else "+1"
+    said = f"rank correlation {_signed(correlation)} (a perfect predictor: {expected})"
+    ax.set_title(said, fontsize=9)
     ax.grid(alpha=0.3)
 
 

@@ -56,16 +56,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from topofl import (
-    Compute,
-    Table,
-    Topology,
-    TopologySequence,
-    algorithms,
-    data,
-    metrics,
-    topologies,
-)
+from topofl import Compute, Table, Topology, TopologySequence, algorithms, data, metrics, topologies
 from topofl.data import Partition
 from topofl.runs.identity import digest_of
 from topofl.summary.verdicts import mean_interval
@@ -473,7 +464,12 @@ def _setting(
     if not ours:
         return ["Not run: no learning rate was chosen."]
     rows = [one for one in complete if one.setting is setting]
-    lines = [_setting_in_words(setting, records), ""]
+    lines = [
+        f"{setting.n} nodes with two shards each, {setting.rounds} rounds of D-SGD with "
+        f"minibatches of {setting.batch_size}, momentum {setting.momentum:g} and learning rate "
+        f"{rate_of(setting, records):g}.",
+        "",
+    ]
     if rows:
         lines += [_outcome_table(rows).to_markdown(), "", _graph_table(rows).to_markdown(), ""]
         lines += [f"- {one}" for one in rows]
@@ -520,14 +516,6 @@ of the D-Cliques that set the budget of messages. `python -m analysis.designed_t
 prints the protocol, which was written before the first run."""
 
 
-def _setting_in_words(setting: Setting, records: Records) -> str:
-    return (
-        f"{setting.n} nodes with two shards each, {setting.rounds} rounds of D-SGD with "
-        f"minibatches of {setting.batch_size}, momentum {setting.momentum:g} and learning rate "
-        f"{rate_of(setting, records):g}."
-    )
-
-
 def _outcome_table(rows: Sequence[Comparison]) -> Table:
     """Return accuracies of the learning phase, and the differences of all outcomes."""
     columns = ("compared with", "seeds", "its accuracy, learning phase", "designed")
@@ -547,13 +535,12 @@ def _graph_table(rows: Sequence[Comparison]) -> Table:
     """Return messages, accumulated heterogeneity and noise: of the other graph, of the design."""
     entries = {"messages": ".1f", "H_1": ".4f", "H_10": ".4f", "N_10": ".3f"}
     columns = ["compared with", *(f"{key}: its, designed" for key in entries)]
-    body = []
-    for one in rows:
-        shown = [
-            f"{one.mean(0, key):{form}}, {one.mean(1, key):{form}}" for key, form in entries.items()
-        ]
-        body.append((one.other, *shown))
-    return Table(tuple(columns), tuple(body))
+
+    def shown(one: Comparison) -> list[str]:
+        means = [(one.mean(0, key), one.mean(1, key), form) for key, form in entries.items()]
+        return [f"{its:{form}}, {designed:{form}}" for its, designed, form in means]
+
+    return Table(tuple(columns), tuple((one.other, *shown(one)) for one in rows))
 
 
 def _picture(found: Sequence[Comparison], path: Path) -> Path:

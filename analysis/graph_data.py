@@ -150,10 +150,9 @@ def _table(name: str, found: dict[str, list[tuple[float, float]]]) -> Table:
     if np.ptp(h_10) > 0:
         note = f"Spearman's rank correlation {spearmanr(h_10, scores).statistic:.2f}"
     rows = ((graph, round(h, 4), round(100 * score, 1)) for graph, (h, score) in means.items())
-    return Table(
-        ("graph", "H_10", "accuracy in %"), tuple(rows), title=f"vertices {name}",
-        notes=(note,) if note else (),
-    )  # fmt: skip
+    notes = (note,) if note else ()
+    columns = ("graph", "H_10", "accuracy in %")
+    return Table(columns, tuple(rows), title=f"vertices {name}", notes=notes)
 
 
 class Layers(nn.Module):

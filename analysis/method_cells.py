@@ -9,10 +9,9 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from torch.nn import functional
 import topofl
 from topofl import DivergenceError, TopologyError, algorithms, data, tasks, topologies
 
-from .program import declared
+from .program import completed, declared, torch_threads
 
 Graphs = topofl.Topology | topofl.TopologySequence
 
@@ -442,26 +441,11 @@ def _computed(
         for method, graph in wanted:
             if not keep_going():
                 return
-            with _one_thread():
+            with torch_threads(1):
                 cell = run_cell(setting, method, graph)
             yield cell
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        waiting, running = list(wanted), set()
-        while running or (waiting and keep_going()):
-            while waiting and len(running) < jobs and keep_going():
-                running.add(pool.submit(run_cell, setting, *waiting.pop(0)))
-            done = next(as_completed(running))
-            running.remove(done)
-            yield done.result()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch use one thread, as in the processes of several jobs."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        submit = partial(pool.submit, run_cell, setting)
+        for _, cell in completed(lambda key: submit(*key), wanted, jobs, keep_going):
+            yield cell

@@ -37,6 +37,7 @@ from .method_cells import (
 from .program import parser_of, write
 
 Cells = Mapping[tuple[str, str], Cell]
+Show = Callable[[Method, Cell], str]
 COLUMNS = (*GRAPHS, NO_GRAPH)
 TARGET = 0.9
 QUICK = ComparisonTask(n=10, steps=10, every=5, rates=(0.3,), seeds=(0,))
@@ -73,9 +74,14 @@ def _cost(method: Method, cell: Cell) -> str:
     return f"{steps.mean() / method.steps:.0f}; {sent.mean() / 1e6:.2f} MB; {said}"
 
 
-def _spread(runs: Sequence[Any], value: Callable[[Any], float], form: str) -> str:
-    values = np.array([value(run) for run in runs if run is not None])
-    return f"{values.mean():{form}} ({values.min():{form}} to {values.max():{form}})"
+def _spread(part: str, value: Callable[[Any], float], form: str) -> Show:
+    """Return what shows a value of runs of a cell: its mean with the lowest and the highest."""
+
+    def show(method: Method, cell: Cell) -> str:
+        values = np.array([value(run) for run in getattr(cell, part) if run is not None])
+        return f"{values.mean():{form}} ({values.min():{form}} to {values.max():{form}})"
+
+    return show
 
 
 def _row(method: Method, cells: Cells, show: Callable[[Method, Cell], str]) -> tuple[str, ...]:
@@ -99,30 +105,19 @@ def _row(method: Method, cells: Cells, show: Callable[[Method, Cell], str]) -> t
 def tables(cells: Cells, methods: Sequence[str] | None = None) -> dict[str, Table]:
     """Return the tables by name: one row per method (None: all) and one column per graph."""
     cost = "Rounds; megabytes sent by all nodes; simulated seconds to"
-    shown: dict[str, tuple[str, Callable[[Method, Cell], str]]] = {
-        "accuracy": (
-            "Final test accuracy, %: mean over nodes",
-            lambda method, cell: _spread(cell.accurate, _final, ".1f"),
-        ),
-        "worst node": (
-            "Final test accuracy, %: worst node",
-            lambda method, cell: _spread(
-                cell.accurate, lambda run: 100 * run["worst_accuracy"], ".1f"
-            ),
-        ),
+    final, distance = "Final test accuracy, %:", "Final relative distance of the"
+    rates = "Tuned learning rates: for accuracy, for distance (*: at an end of the grid)"
+    worst, bias = (lambda run: 100 * run["worst_accuracy"]), itemgetter("worst")
+    shown: dict[str, tuple[str, Show]] = {
+        "accuracy": (f"{final} mean over nodes", _spread("accurate", _final, ".1f")),
+        "worst node": (f"{final} worst node", _spread("accurate", worst, ".1f")),
         "cost": (f"{cost} {TARGET:.0%} mean accuracy", _cost),
-        "bias": (
-            "Final relative distance of the worst node from the optimum",
-            lambda method, cell: _spread(cell.near, itemgetter("worst"), ".1e"),
-        ),
+        "bias": (f"{distance} worst node from the optimum", _spread("near", bias, ".1e")),
         "mean bias": (
-            "Final relative distance of the mean model from the optimum",
-            lambda method, cell: _spread(cell.near, itemgetter("mean"), ".1e"),
+            f"{distance} mean model from the optimum",
+            _spread("near", itemgetter("mean"), ".1e"),
         ),
-        "rates": (
-            "Tuned learning rates: for accuracy, for distance (*: at an end of the grid)",
-            _rates,
-        ),
+        "rates": (rates, _rates),
     }
     columns = ("method", "family", *COLUMNS)
     return {
@@ -143,17 +138,10 @@ def numbers(setting: ComparisonTask, cells: Cells) -> Table:
         for seed, run, near in zip(setting.seeds, cell.accurate, cell.near, strict=False):
             if run is not None and near is not None:
                 reached = [_reached(run, what) for what in ("steps", "bytes", "seconds")]
-                ran = (
-                    title,
-                    METHODS[title].family,
-                    graph,
-                    seed,
-                    cell.lr,
-                    _final(run),
-                    100 * run["worst_accuracy"],
-                )
+                ran = (title, METHODS[title].family, graph, seed, cell.lr)
+                scores = (_final(run), 100 * run["worst_accuracy"])
                 apart = (cell.bias_lr, near["mean"], near["worst"])
-                rows.append((*ran, *reached, run["bytes"][-1], *apart))
+                rows.append((*ran, *scores, *reached, run["bytes"][-1], *apart))
     return Table(columns, tuple(rows))
 
 

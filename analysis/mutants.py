@@ -84,8 +84,9 @@ def mutants_of(path: Path) -> list[Mutant]:
     starts = [0, *(match.end() for match in re.finditer(rb"\n", source))]
     found = list[Mutant]()
 
-    def offset(line: int | None, column: int | None) -> int:
-        return starts[(line or 1) - 1] + (column or 0)
+    def ends(node: ast.expr | ast.stmt) -> tuple[int, int]:
+        last = starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
+        return starts[node.lineno - 1] + node.col_offset, last
 
     def replace(start: int, stop: int, old: str, new: str) -> None:
         pattern = r"\s+".join(map(re.escape, old.split())) + r"\s*" * (not new)
@@ -93,17 +94,10 @@ def mutants_of(path: Path) -> list[Mutant]:
             found.append(Mutant(path, start + match.start(), start + match.end(), new.encode()))
 
     for node in _code(ast.parse(source)):
-        begin, end = (
-            offset(node.lineno, node.col_offset),
-            offset(node.end_lineno, node.end_col_offset),
-        )
+        begin, end = ends(node)
         for left, operator, right in _operations(node):
             if type(operator) in OPERATORS:
-                between = (
-                    offset(left.end_lineno, left.end_col_offset),
-                    offset(right.lineno, right.col_offset),
-                )
-                replace(*between, *OPERATORS[type(operator)])
+                replace(ends(left)[1], ends(right)[0], *OPERATORS[type(operator)])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             replace(begin, end, "not", "")
         elif isinstance(node, ast.Constant) and isinstance(node.value, bool):

@@ -37,6 +37,7 @@ from .program import (
     process_bytes,
     random_images,
     resident_before,
+    torch_threads,
     write,
 )
 
@@ -119,12 +120,8 @@ def _arguments(setting: MemoryCase) -> dict[str, Any]:
 
 def estimate_of(setting: MemoryCase) -> Estimate:
     """Return the result of :func:`topofl.estimate` for two threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    try:
+    with torch_threads(THREADS):
         return topofl.estimate(**_arguments(setting))
-    finally:
-        torch.set_num_threads(before)
 
 
 def least_of(setting: MemoryCase, need: Estimate) -> int:

@@ -15,6 +15,8 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,18 @@ def resident_before() -> int:
     return process_bytes("VmRSS")
 
 
+def random_examples(
+    count: int, shape: Sequence[int], test: int, name: str = "random"
+) -> data.Dataset:
+    """Return random images of bytes, the first of which are the test set, with labels in turn."""
+    images = np.random.default_rng(0).integers(0, 256, (count + test, *shape), dtype=np.uint8)
+    labels = np.arange(len(images)) % 10
+    tested = images[:test], labels[:test]
+    return data.from_arrays(
+        images[test:], labels[test:], test=tested, mean=0.5, std=0.29, name=name
+    )
+
+
 def random_images(
     count: int, test: float | np.ndarray, *, labels: torch.Tensor | None = None
 ) -> data.Dataset:
@@ -150,6 +164,36 @@ def random_images(
     if labels is None:
         labels = torch.from_numpy(rng.integers(0, 10, count))
     return data.from_arrays(images, labels, test=test, mean=[0.5] * 3, std=[0.25] * 3)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use some threads, and put their number back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def completed(
+    submit: Callable[[Any], Future[Any]],
+    waiting: Sequence[Any],
+    limit: int,
+    more: Callable[[], bool],
+) -> Iterator[tuple[Any, Any]]:
+    """Yield items with what their tasks return as they end, until no more may start.
+
+    At most `limit` tasks, each started by ``submit(item)``, run at the same time.
+    """
+    left, running = list(waiting), dict[Future[Any], Any]()
+    while running or (left and more()):
+        while left and len(running) < limit and more():
+            item = left.pop(0)
+            running[submit(item)] = item
+        done = next(as_completed(running))
+        yield running.pop(done), done.result()
 
 
 def free_port() -> int:

@@ -35,6 +35,7 @@ from .program import (
     load_of_machine,
     parser_of,
     process_bytes,
+    random_examples,
     resident_before,
     stamps_of_rounds,
     write,
@@ -67,7 +68,8 @@ FEATURES = 64
 
 def train(n: int, rounds: int) -> dict[str, Any]:
     """Return seconds per round and bytes of a run, in this process."""
-    clients, graph = _clients(n), topologies.random_regular(n, k=6, seed=0)
+    dataset = random_examples(n * PER_NODE, (1, 8, 8), test=10)
+    clients, graph = data.shards(dataset, n, per_node=2, seed=0), FAMILIES["random 6-regular"](n)
     stamps, stamp = stamps_of_rounds(torch.device("cpu"))
     before = resident_before()
     topofl.run(
@@ -83,18 +85,6 @@ def train(n: int, rounds: int) -> dict[str, Any]:
     )
     seconds = np.diff(stamps)[:rounds]  # the last round also evaluates
     return {"n": n, "seconds": seconds.tolist(), "bytes": process_bytes("VmHWM") - before}
-
-
-def _clients(n: int) -> data.Partition:
-    """Return random images of 8 x 8 pixels, two label shards per node."""
-    rng = np.random.default_rng(0)
-    count = n * PER_NODE
-    images = rng.integers(0, 256, (count + 10, 1, 8, 8), dtype=np.uint8)
-    labels = np.arange(count + 10) % 10
-    dataset = data.from_arrays(
-        images[10:], labels[10:], test=(images[:10], labels[:10]), mean=0.5, std=0.29, name="random"
-    )
-    return data.shards(dataset, n, per_node=2, seed=0)
 
 
 def numbers_of(family: str, n: int) -> Iterator[dict[str, Any]]:
@@ -120,13 +110,8 @@ def numbers_of(family: str, n: int) -> Iterator[dict[str, Any]]:
         return
     for name, compute in _computations(kept["graph"], n).items():
         yield record(name, compute)
-    yield {
-        "family": family,
-        "n": n,
-        "name": "peak memory",
-        "seconds": 0.0,
-        "value": f"{process_bytes('VmHWM') / 2**30:.2f} GiB",
-    }
+    peak = f"{process_bytes('VmHWM') / 2**30:.2f} GiB"
+    yield {"family": family, "n": n, "name": "peak memory", "seconds": 0.0, "value": peak}
 
 
 def _computations(graph: Any, n: int) -> Mapping[str, Callable[[], Any]]:
@@ -235,16 +220,10 @@ def report(records: Mapping[str, Any], command: str) -> str:
         "Seconds include those of the default weights. Peak memory is that of the whole process.",
     ]
     names = ("graph", "nodes", "number", "value", "seconds")
-    rows = [
-        (
-            one.get("family", ""),
-            one["n"],
-            one.get("name", ""),
-            one.get("value", one.get("reason")),
-            one.get("seconds", ""),
-        )
-        for one in records["graphs"]
-    ]
+    usual = {"family": "", "name": "", "seconds": ""}
+    shown = [usual | {"value": one.get("reason")} | one for one in records["graphs"]]
+    keys = ("family", "n", "name", "value", "seconds")
+    rows = [tuple(one[key] for key in keys) for one in shown]
     return "\n\n".join([*blocks, Table(names, tuple(rows)).to_markdown()]) + "\n"
 
 

@@ -241,8 +241,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         every=(500, "rounds between two samples"),
         out=(Path, "Markdown file for table and checks"),
     ).parse_args(argv)
-    samples, *rest = measure(options.rounds, every=options.every)
-    rows, results = table(samples), list(checks(samples, *rest))
+    samples, history_bytes, resumed = measure(options.rounds, every=options.every)
+    rows, results = table(samples), list(checks(samples, history_bytes, resumed))
     lines = [f"{'HOLDS' if holds else 'FAILS'}  {said}" for holds, said in results]
     print(rows, *lines, sep="\n")
     if options.out:

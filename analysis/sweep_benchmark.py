@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from topofl.config import dumps
-from topofl.runs import RunStore, Sweep, sweep
+from topofl.runs import RunStore, sweep
 from topofl.runs.work import RUNNING
 
 from .program import parser_of
@@ -46,12 +46,8 @@ def overhead(runs: int, jobs: int) -> dict[str, float]:
     if len(stored) != runs:
         raise RuntimeError(f"{len(stored)} of {runs} runs were stored; run the sweep by itself")
     total = sum(run.note["seconds"] for run in stored)
-    return {
-        "runs": runs,
-        "seconds": seconds,
-        "sum of run times": total,
-        "over the ideal": seconds / (total / jobs),
-    }
+    times = {"seconds": seconds, "sum of run times": total}
+    return {"runs": runs, **times, "over the ideal": seconds / (total / jobs)}
 
 
 def kills(times: int, runs: int, jobs: int, seed: int = 0) -> dict[str, float]:
@@ -92,7 +88,8 @@ def kills(times: int, runs: int, jobs: int, seed: int = 0) -> dict[str, float]:
         for store in (disturbed, whole):
             if (found := len(RunStore(store).runs())) != runs:
                 raise RuntimeError(f"{found} of {runs} runs were stored")
-        tables = [_swept(store, runs).table.to_csv() for store in (disturbed, whole)]
+        how = {"seeds": runs // POINTS, "progress": False}
+        tables = [sweep(BASE, GRID, store=s, **how).table.to_csv() for s in (disturbed, whole)]
     return {"killed": killed, "repeated": repeated, "equal": tables[0] == tables[1]}
 
 
@@ -136,9 +133,8 @@ def listing(runs: int) -> dict[str, float]:
     """Return the seconds to list and to summarize many runs: copies of one run, 20 settings."""
     with tempfile.TemporaryDirectory() as folder:
         store = RunStore(Path(folder))
-        sweep(
-            BASE, {"topology": ["ring"], "data.alpha": [1.0]}, seeds=1, store=folder, progress=False
-        )
+        grid = {"topology": ["ring"], "data.alpha": [1.0]}
+        sweep(BASE, grid, seeds=1, store=folder, progress=False)
         (one,) = store.runs()
         text = json.loads((one.folder / "run.json").read_text())
         for k in range(runs - 1):
@@ -178,10 +174,6 @@ def _start(store: Path, runs: int, jobs: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "topofl", "sweep", str(base), "--grid", *grid]
     command += ["--seeds", str(runs // POINTS), "--jobs", str(jobs), "--store", str(store)]
     return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
-
-
-def _swept(store: Path, runs: int) -> Sweep:
-    return sweep(BASE, GRID, seeds=runs // POINTS, store=store, progress=False)
 
 
 def main() -> None:

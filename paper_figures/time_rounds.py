@@ -73,23 +73,17 @@ def time_rounds(tables: Mapping[str, Mapping[str, Any]], rounds: int, epochs: in
         (f"seconds of round {t + 1}, {epochs} of {all_epochs} epochs", value)
         for t, value in enumerate(seconds)
     ]
+    losses = " and ".join(f"{loss:.3f}" for loss in history["train_loss"][[0, -1]])
     rows += [
-        (
-            "training loss, first and last round",
-            " and ".join(f"{loss:.3f}" for loss in history["train_loss"][[0, -1]]),
-        ),
+        ("training loss, first and last round", losses),
         ("peak memory, GiB", peak_memory_megabytes() / 1024),
         ("estimated additional memory, GiB", estimate.added / 2**30),
         ("memory before the run, GiB", before / 1024),
-        (
-            f"days for {all_rounds} rounds of {all_epochs} epochs with {IMAGES:,} images, at most",
-            days,
-        ),
     ]
-    title = (
-        f"{experiment.algorithm.name}, {experiment.clients.n} clients, {share:.1%} of the images"
-    )
-    return Table(("what", "measured"), tuple(rows), title=title)
+    whole = f"{all_rounds} rounds of {all_epochs} epochs with {IMAGES:,} images"
+    rows.append((f"days for {whole}, at most", days))
+    title = f"{experiment.algorithm.name}, {experiment.clients.n} clients"
+    return Table(("what", "measured"), tuple(rows), title=f"{title}, {share:.1%} of the images")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

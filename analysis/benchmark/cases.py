@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
 from torch import nn
 
 from topofl import Topology, algorithms, data, models, topologies
+
+from ..program import random_examples
 
 IMAGE = (3, 32, 32)
 
@@ -91,48 +92,36 @@ TRAINING = (
 """Settings of the D-Cliques paper: logistic regression (MNIST) and GN-LeNet (CIFAR-10)."""
 
 
-def networks() -> tuple[Network, ...]:
-    """Return the networks of the matrix."""
-    larger = {"dpfl_cnn": "DPFL CNN", "resnet18_gn": "ResNet-18-GN"}
-    there = [
-        Network(label, getattr(models, name))
-        for name, label in larger.items()
-        if name in models.__all__
-    ]
-    return (LOGISTIC, GN_LENET, *there)
+NETWORKS = (
+    *(LOGISTIC, GN_LENET),
+    *(Network("DPFL CNN", models.dpfl_cnn), Network("ResNet-18-GN", models.resnet18_gn)),
+)
+"""Networks of the matrix."""
 
 
 def matrix_cases(nodes: tuple[int, ...] = (10, 100, 1000)) -> tuple[Case, ...]:
-    """Return D-SGD on exponential graphs: every network, number of nodes and precision."""
+    """Return D-SGD on exponential graphs: every network, number of nodes and precision.
+
+    Minibatches have at most as many examples as a node.
+    """
     return tuple(
         Case(
             f"{network.label}, {n} nodes, {precision}",
             network,
             n,
-            _batch_size(network, n),
+            min(128 if network.is_linear else 20, network.examples // n),
             precision=precision,
         )
-        for network in networks()
+        for network in NETWORKS
         for n in nodes
         for precision in ("fp32", "bf16")
     )
 
 
-def _batch_size(network: Network, n: int) -> int:
-    """Return the batch size: at most the number of examples per node."""
-    return min(128 if network.is_linear else 20, network.examples // n)
-
-
 def clients_of(case: Case, test: int = 100) -> data.Partition:
     """Return random images of the network's input shape, two label shards per node."""
-    rng = np.random.default_rng(0)
-    network = case.network
-    examples = rng.integers(0, 256, (network.examples + test, *network.shape), dtype=np.uint8)
-    labels = np.arange(len(examples)) % 10
-    dataset = data.from_arrays(
-        examples[test:], labels[test:], test=(examples[:test], labels[:test]), mean=0.5, std=0.29,
-        name=f"synthetic {network.label}",
-    )  # fmt: skip
+    network, name = case.network, f"synthetic {case.network.label}"
+    dataset = random_examples(network.examples, network.shape, test, name)
     return data.shards(dataset, case.n, per_node=2, seed=0)
 
 

@@ -20,7 +20,7 @@ import topofl
 from topofl import Table, algorithms, data, models
 from topofl.engine.executor import worker_threads
 
-from ..program import parser_of, write
+from ..program import parser_of, torch_threads, write
 
 REPEATS = 3
 
@@ -144,12 +144,9 @@ def measure(
     threads, repeats
         Number of threads, and of turns, of which medians are reported.
     """
-    clients, before = _clients(n, validation), torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    clients = _clients(n, validation)
+    with torch_threads(threads):
         rows = [_row(clients, budget, threads, repeats) for budget in budgets]
-    finally:
-        torch.set_num_threads(before)
     columns = ("budget", "models tried", "choice s", "bare passes s", "choice / bare")
     title = f"{n} nodes choose among all others, DPFL CNN, {validation} images each, {threads}"
     return Table(columns, tuple(rows), title=f"{title} thread{'s' * (threads > 1)}")

@@ -40,34 +40,11 @@ from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.options import check_device
 from topofl.engine.population import Layout, Population
 
-from ..program import (
-    as_installed,
-    at_least_one,
-    in_turns,
-    parser_of,
-    seconds_of,
-    stamps_of_rounds,
-)
+from ..program import as_installed, at_least_one, in_turns, parser_of, seconds_of, stamps_of_rounds
 from . import graphs as graph_benchmark
+from . import report as tables
 from .cases import LOGISTIC, TRAINING, Case, clients_of, matrix_cases, on_few_nodes, setting
-from .report import (
-    FLOOR,
-    LENET_FLOOR,
-    Report,
-    TargetCheck,
-    checks_of_matrix,
-    checks_of_training,
-    facts_of,
-    matrix_table,
-    measured_rates,
-    points_of,
-    raw_of,
-    raw_of_checks,
-    roofline,
-    title,
-    training_table,
-    verdicts,
-)
+from .report import Report, title
 from .timing import NAIVE_NODES, Measured, Plan, check_sources, measure
 
 STAR = (
@@ -113,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(as_installed(f"python -m analysis.benchmark: error: {error}"), file=sys.stderr)
         return 2
     plan = _plan(options)
-    facts = facts_of(plan.device) | {
+    facts = tables.facts_of(plan.device) | {
         "options": {key: str(value) for key, value in vars(options).items()}
     }
     report = REPORTS[options.what](plan, chosen, quick=options.quick)
@@ -151,24 +128,18 @@ def _check(options: argparse.Namespace, cases: Sequence[Case], chosen: Sequence[
 
 
 def _plan(options: argparse.Namespace) -> Plan:
+    usual = NAIVE_NODES if options.what == "matrix" else None
+    naive_nodes = 4 if options.quick else options.naive_nodes or usual
     return Plan(
         torch.device(options.device),
         rounds=2 if options.quick else options.rounds,
         repeats=1 if options.quick else options.repeats,
         budget=options.budget,
-        naive_nodes=_naive_nodes(options),
+        naive_nodes=0 if options.no_naive else naive_nodes,
         memory=not (options.no_memory or options.quick),
         force_bf16=options.force_bf16,
         simulator=options.simulator,
     )
-
-
-def _naive_nodes(options: argparse.Namespace) -> int | None:
-    if options.no_naive or options.quick:
-        return 0 if options.no_naive else 4
-    if options.naive_nodes is None and options.what == "matrix":
-        return NAIVE_NODES
-    return options.naive_nodes
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -200,31 +171,35 @@ def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Repor
     found = [_measured(case, plan) for case in cases]
     evaluated = evaluation(plan, [measured.case for measured in found], quick=quick)
     (first, *_), run = evaluated.raw["evaluations"], evaluated.raw["whole_run"]
-    checks = checks_of_training(found, first["ratio"], run["ratio"])
+    checks = tables.checks_of_training(found, first["ratio"], run["ratio"])
     judged, bound, raw = _judged(plan, found, checks, quick)
-    tables = [training_table(found), *judged, *evaluated.tables, bound]
+    shown = [tables.training_table(found), *judged, *evaluated.tables, bound]
     notes = [STAR if plan.simulator is None else STAR_HERE, NAIVE, SAME, TARGETS]
-    targets = {c.label: FLOOR if c.network.is_linear else LENET_FLOOR for c in cases}
-    points = points_of(found, targets, plan.executors)
-    return Report(f"{plan.device.type}-training", tables, notes, points, {**raw, **evaluated.raw})
+    targets = {c.label: tables.FLOOR if c.network.is_linear else tables.LENET_FLOOR for c in cases}
+    points = tables.points_of(found, targets)
+    return Report(f"{plan.device.type}-training", shown, notes, points, {**raw, **evaluated.raw})
 
 
 def matrix(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
     """Return the report of D-SGD for all networks, numbers of nodes, executors and precisions."""
     found = [_measured(case, plan) for case in cases]
-    judged, bound, raw = _judged(plan, found, checks_of_matrix(found), quick)
-    tables = [matrix_table(found), *judged, bound]
-    points = points_of(found, {}, plan.executors)
-    return Report(f"{plan.device.type}-matrix", tables, [NAIVE, SAME], points, raw)
+    judged, bound, raw = _judged(plan, found, tables.checks_of_matrix(found), quick)
+    shown = [tables.matrix_table(found), *judged, bound]
+    points = tables.points_of(found, {})
+    return Report(f"{plan.device.type}-matrix", shown, [NAIVE, SAME], points, raw)
 
 
 def _judged(
-    plan: Plan, found: Sequence[Measured], checks: Sequence[TargetCheck], quick: bool
+    plan: Plan, found: Sequence[Measured], checks: Sequence[tables.TargetCheck], quick: bool
 ) -> tuple[list[Table], Table, dict[str, Any]]:
     """Return the verdicts, unless sizes are tiny, the roofline of cases, and all their numbers."""
-    rates = measured_rates(plan.device, *([64, 1] if quick else []))
-    raw = {"cases": [raw_of(m) for m in found], "rates": rates, "checks": raw_of_checks(checks)}
-    return [] if quick else [verdicts(checks)], roofline(found, rates), raw
+    rates = tables.measured_rates(plan.device, *([64, 1] if quick else []))
+    raw = {
+        "cases": [tables.raw_of(m) for m in found],
+        "rates": rates,
+        "checks": tables.raw_of_checks(checks),
+    }
+    return [] if quick else [tables.verdicts(checks)], tables.roofline(found, rates), raw
 
 
 def evaluation(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Report:

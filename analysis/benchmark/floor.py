@@ -240,7 +240,9 @@ def _stacked(chunk: int, gradients_of: Callable[[Floor], Gradients]) -> Callable
             indices = floor.steps[t % len(floor.steps)]
             for start in range(0, floor.case.n, size):
                 rows = slice(start, min(start + size, floor.case.n))
-                x, y = _gather(floor, indices[rows], buffers)
+                own = indices[rows]  # (k, b)
+                x = floor.gather(floor.inputs, own.view(-1), buffers)
+                x, y = x.view(*own.shape, *x.shape[1:]), floor.labels[own]
                 with floor.precision():
                     found = gradients(floor.views(rows), x, y)
                 floor.descend(rows, [_group_means(g, floor.group) for g in found])
@@ -255,12 +257,6 @@ def _group_means(gradients: Tensor, group: int) -> Tensor:
     """Return the means (k / group, 1, size) of gradients (k, *shape) over groups of rows."""
     apart = gradients.reshape(len(gradients) // group, group, -1)
     return apart if group == 1 else apart.mean(1, keepdim=True)
-
-
-def _gather(floor: Floor, indices: Tensor, buffers: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return inputs (k, b, ...) and labels (k, b)."""
-    x = floor.gather(floor.inputs, indices.view(-1), buffers)
-    return x.view(*indices.shape, *x.shape[1:]), floor.labels[indices]
 
 
 def _linear_gradients(views: Sequence[Tensor], x: Tensor, y: Tensor) -> Sequence[Tensor]:

@@ -85,25 +85,23 @@ def _construction(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
     counts = (labels[:, :, None] == np.arange(10)).sum(axis=1) * 25
     bare = NotApplicable("nothing to compare with")
     no_cliques = tuple(NotApplicable(f"{peer} has no D-Cliques") for peer in ("networkx", "pygsp"))
+
+    def row(name: str, build: Callable[[], Topology], *peers: Cell) -> tuple[Any, ...]:
+        seconds, graph = _median(build, scale.repeats)
+        edges = f"{graph.n_edges:,} edges"
+        return (f"construct {name}, n={n:,}", seconds, edges, bare, bare, *peers)
+
     for inter in ("ring", "fractal", "small_world"):
         draw = partial(topologies.dcliques, counts, clique_size=10, inter=inter, seed=0)
-        seconds, graph = _median(draw, scale.repeats)
-        label = f"construct D-Cliques ({inter}), n={n:,}"
-        yield (label, seconds, f"{graph.n_edges:,} edges", bare, bare, *no_cliques)
-    seconds, graph = _median(partial(topologies.random_regular, n, 10, seed=0), scale.repeats)
+        yield row(f"D-Cliques ({inter})", draw, *no_cliques)
     theirs = _peer("networkx", "nx.random_regular_graph(10, {n}, seed=0)", scale, n=n)
     pygsp = _peer("pygsp", "graphs.RandomRegular({n}, 10, seed=0)", scale, n=n)
-    label = f"construct random 10-regular, n={n:,}"
-    yield (label, seconds, f"{graph.n_edges:,} edges", bare, bare, theirs, pygsp)
-    seconds, graph = _median(partial(topologies.exponential, n), scale.repeats)
-    theirs = _peer("networkx", "nx.circulant_graph({n}, {offsets})", scale, n=n, offsets=_powers(n))
+    draw = partial(topologies.random_regular, n, 10, seed=0)
+    yield row("random 10-regular", draw, theirs, pygsp)
+    offsets = [2**e for e in range((n - 1).bit_length())]
+    theirs = _peer("networkx", "nx.circulant_graph({n}, {offsets})", scale, n=n, offsets=offsets)
     pygsp = NotApplicable("pygsp has no exponential graph")
-    label = f"construct exponential, n={n:,}"
-    yield (label, seconds, f"{graph.n_edges:,} edges", bare, bare, theirs, pygsp)
-
-
-def _powers(n: int) -> list[int]:
-    return [2**e for e in range((n - 1).bit_length())]
+    yield row("exponential", partial(topologies.exponential, n), theirs, pygsp)
 
 
 def _expander(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
@@ -118,7 +116,7 @@ def _expander(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
     times: dict[str, list[float]] = {name: [] for name in ("ours", *bare)}
     label = ""
     for _ in range(scale.repeats):
-        seconds, solution = _timed(lambda: mixing.metropolis_hastings(graph).slem_solution)
+        seconds, solution = _timed(partial(_solution, graph))
         times["ours"].append(seconds)
         label = f"{solution.solver}, residual {solution.residual:.0e}"
         for name, call in bare.items():

@@ -187,14 +187,12 @@ def _ms(seconds: float | NotApplicable) -> float | NotApplicable:
     return seconds if isinstance(seconds, NotApplicable) else 1e3 * seconds
 
 
-def points_of(
-    found: Iterable[Measured], targets: Mapping[str, float], executors: Sequence[str]
-) -> list[Point]:
+def points_of(found: Iterable[Measured], targets: Mapping[str, float]) -> list[Point]:
     """Return the points of the figure: measured ratios, with the target of a case if it has one."""
     return [
         (measured.case.label, executor, ratio, targets.get(measured.case.label))
         for measured in found
-        for executor in executors
+        for executor in EXECUTORS
         if isinstance(ratio := measured.ratio(executor), float)
     ]
 

@@ -112,6 +112,8 @@ def first_reason(*cells: Any) -> NotApplicable | None:
 
 EXECUTORS = ("batched", "looped", "auto")
 
+WAYS = (*EXECUTORS, "floor batched", "floor looped")
+
 SIMULATOR = "simulator"
 """Name of the training steps of the D-Cliques authors' simulator."""
 
@@ -133,8 +135,6 @@ class Plan:
     budget
         Seconds that the steps of one method may take per case. A method is omitted if three steps
         take longer.
-    executors
-        Executors of the engine to time.
     naive_nodes
         Nodes of the naive loop; 0: omit it, None: all.
     memory
@@ -150,7 +150,6 @@ class Plan:
     rounds: int = 12
     repeats: int = 5
     budget: float = 120.0
-    executors: Sequence[str] = EXECUTORS
     naive_nodes: int | None = NAIVE_NODES
     memory: bool = True
     force_bf16: bool = False
@@ -159,17 +158,16 @@ class Plan:
 
 def measure(case: Case, plan: Plan) -> Measured:
     """Return step times and memory of a case for every method that fits into time and memory."""
-    ways = _methods(plan)
     if reason := refusal(case, plan):
-        return Measured(case, {}, dict.fromkeys(ways, reason), NotApplicable(reason))
+        return Measured(case, {}, dict.fromkeys(WAYS, reason), NotApplicable(reason))
     node = {
         executor: _node_seconds(case, executor, plan.device) for executor in ("batched", "looped")
     }
     predicted = {
-        way: case.n * node.get(way.removeprefix("floor "), min(node.values())) for way in ways
+        way: case.n * node.get(way.removeprefix("floor "), min(node.values())) for way in WAYS
     }
     skipped = {way: _too_slow(s, plan) for way, s in predicted.items() if 3 * s > plan.budget}
-    kept = [way for way in ways if way not in skipped]
+    kept = [way for way in WAYS if way not in skipped]
     clients, chosen = clients_of(case), {}
     timers = {
         way: partial(_timer, case, clients, plan, way, predicted[way], chosen) for way in kept
@@ -194,15 +192,6 @@ def measure(case: Case, plan: Plan) -> Measured:
     if SIMULATOR in seconds:
         case = replace(case, simulator=statistics.median(seconds[SIMULATOR]))
     return Measured(case, seconds, skipped, slow, nodes, chosen, memory)
-
-
-def _methods(plan: Plan) -> list[str]:
-    timed = [
-        executor
-        for executor in ("batched", "looped")
-        if executor in plan.executors or "auto" in plan.executors
-    ]
-    return [*plan.executors, *(f"floor {executor}" for executor in timed)]
 
 
 def refusal(case: Case, plan: Plan) -> str:
@@ -231,15 +220,8 @@ def _node_seconds(case: Case, executor: str, device: torch.device) -> float:
 
 
 def _too_slow(predicted: float, plan: Plan) -> str:
-    return (
-        f"a step takes about {_rounded(predicted)} s, 3 of them more than the {plan.budget:g} s of "
-        "--budget"
-    )
-
-
-def _rounded(seconds: float) -> str:
-    """Return seconds with one significant digit, so that equal reasons share one footnote."""
-    return f"{float(f'{seconds:.0e}'):g}"
+    about = f"{float(f'{predicted:.0e}'):g}"  # one digit, so that equal reasons share a footnote
+    return f"a step takes about {about} s, 3 of them more than the {plan.budget:g} s of --budget"
 
 
 def _timer(
@@ -320,12 +302,7 @@ def _memory_of(
 
 
 def engine_steps(
-    case: Case,
-    clients: data.Partition,
-    rounds: int,
-    device: torch.device,
-    executor: str = "auto",
-    **options: Any,
+    case: Case, clients: data.Partition, rounds: int, device: torch.device, executor: str = "auto"
 ) -> tuple[list[float], topofl.History]:
     """Return the seconds of each of `rounds` rounds without evaluation, and the history of the run.
 
@@ -344,7 +321,6 @@ def engine_steps(
         compute=topofl.Compute(device=device, executor=executor, precision=case.precision),
         callbacks=[stamp],
         progress=False,
-        **options,
     )
     seconds = [float(second) for second in np.diff(stamps)]
     return seconds[:rounds], history  # the last round also evaluates

@@ -113,15 +113,8 @@ def of_algorithms() -> Iterator[tuple[str, Case]]:
         yield f"{name} on directed graphs", partial(of_name, name, {}, topology=directed)
     for name in ("dsgd", "dsgt", "local_gt", "coordinate_median", "fedper", "dfedavgm_p"):
         yield f"{name} on new graphs", partial(of_name, name, {}, topology=peers)
-    yield (
-        "dsgd on two components",
-        partial(
-            of_name,
-            "dsgd",
-            {},
-            topology=topofl.as_topology([(0, 4), (4, 2), (1, 5), (2, 3), (6, 7)]),
-        ),
-    )
+    apart = topofl.as_topology([(0, 4), (4, 2), (1, 5), (2, 3), (6, 7)])
+    yield "dsgd on two components", partial(of_name, "dsgd", {}, topology=apart)
 
 
 def of_options() -> Iterator[tuple[str, Case]]:

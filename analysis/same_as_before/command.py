@@ -20,10 +20,12 @@ else the current one. The exit code is 1 if anything differs. Subjects:
 import argparse
 import fnmatch
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +33,7 @@ import numpy as np
 
 import topofl
 
-from ..program import as_installed, free_port
-from .public import dropped_in, lost, run_tests
+from ..program import free_port, parser_of
 from .side import SEPARATOR
 from .speed import Side, labels, ratios
 
@@ -45,6 +46,12 @@ LIMIT = 3600
 PATH = "import sys; sys.path.append(sys.argv.pop(1)); "
 START = f"{PATH}from same_as_before.side import main; "
 """This package is found behind all other modules, since the other version need not have it."""
+
+PRIVATE = re.compile(r"topofl(\.\w+)*[./](engine\b|_)|from topofl(\.\w+)* import (_|engine\b)")
+"""Mention of a module whose names may change without notice, as dotted names or as paths."""
+
+LEFT_OUT = ("analysis", "paper_figures")
+"""Folders of tests of programs that stand on topofl, whose own names may change."""
 
 Numbers = Mapping[str, np.ndarray]
 
@@ -173,6 +180,47 @@ def runs(options: argparse.Namespace) -> bool:
     return equal
 
 
+def lost(before: Iterable[str], after: Iterable[str]) -> list[str]:
+    """Return names, and parameters as ``name(parameter)``, that are no longer there.
+
+    Examples
+    --------
+    >>> lost(["topofl.run(a, b)", "topofl.Run(a)", "topofl.Run.go"], ["topofl.run(b, c)"])
+    ['topofl.run(a)', 'topofl.Run', 'topofl.Run.go']
+    """
+    own = dict(map(_parted, after))
+    gone = list[str]()
+    for name, parameters in map(_parted, before):
+        if name not in own:
+            gone.append(name)
+        else:
+            gone += [f"{name}({one})" for one in parameters if one not in own[name]]
+    return gone
+
+
+def _parted(line: str) -> tuple[str, list[str]]:
+    """Return the name and the parameters of a line."""
+    name, _, rest = line.strip().partition("(")
+    return name, [one for one in rest.rstrip(")").split(", ") if one]
+
+
+def dropped_in(changelog: str) -> Collection[str]:
+    """Return the names in the first column of tables headed "renamed or dropped".
+
+    Examples
+    --------
+    >>> rows = ["| renamed or dropped | why |", "| --- | --- |", "| `topofl.run(a)` | unused |"]
+    >>> dropped_in(chr(10).join(rows))
+    {'topofl.run(a)'}
+    """
+    names, inside = set[str](), False
+    for line in changelog.splitlines():
+        first = line.strip().strip("|").partition("|")[0]
+        inside = line.startswith("|") and (inside or first.strip().lower() == "renamed or dropped")
+        names |= {*re.findall(r"`([^`]+)`", first)} if inside else set()
+    return names
+
+
 def names(options: argparse.Namespace) -> bool:
     """Look for the public names of the version before in this one; returns if none is missing."""
     found = dict[Path, list[str]]()
@@ -189,19 +237,62 @@ def names(options: argparse.Namespace) -> bool:
     return not untold
 
 
+def names_private(text: str) -> bool:
+    """Return whether a file mentions private modules of topofl.
+
+    Examples
+    --------
+    >>> names_private("from topofl.engine.setup import weight_rules")
+    True
+    >>> names_private("from topofl import algorithms, run")
+    False
+    """
+    return PRIVATE.search(text) is not None
+
+
+def laid_out(before: Path, now: Path, place: Path) -> list[Path]:
+    """Lay out the tests and pages of one version around topofl of another; returns the tests.
+
+    A module that names private modules is that of the version that is tested, if it still exists:
+    tests may call it, but do not say what is in it.
+    """
+    for path in before.iterdir():
+        if path.name not in ("tests", "topofl", "analysis") and not path.name.startswith("."):
+            (place / path.name).symlink_to(path)
+    for name in ("topofl", "analysis"):
+        (place / name).symlink_to(now / name)
+    shutil.copytree(before / "tests", place / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    chosen = list[Path]()
+    for path in sorted((place / "tests").rglob("*.py")):
+        own = path.relative_to(place)
+        private = names_private(path.read_text())
+        if path.name.startswith("test_"):
+            chosen += [] if private or own.parts[1] in LEFT_OUT else [own]
+        if private and (now / own).exists():
+            shutil.copyfile(now / own, path)
+    return chosen
+
+
 def tests(options: argparse.Namespace) -> bool:
-    """Run the black-box tests of the version before; returns if they pass."""
-    return run_tests(options.before, HERE, options.only, options.pytest) == 0
+    """Run the black-box tests of the version before against this one; returns if they pass."""
+    with tempfile.TemporaryDirectory(prefix="same-as-before-") as folder:
+        place = Path(folder)
+        every = map(str, laid_out(options.before, HERE, place))
+        chosen = fnmatch.filter(every, options.only)
+        print(
+            f"{len(chosen)} files of tests of {options.before} that name nothing private",
+            flush=True,
+        )
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += [*options.pytest, *chosen]
+        environment = os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(command, cwd=place, env=environment, check=False).returncode == 0
 
 
 def timed_side(checkout: Path) -> Side:
     """Start the process of a version that is timed."""
-    command = [
-        python_of(checkout),
-        "-P",
-        "-c",
-        f"{PATH}from same_as_before.speed import answer; answer()",
-    ]
+    command = [python_of(checkout), "-P", "-c"]
+    command += [f"{PATH}from same_as_before.speed import answer; answer()"]
     environment = os.environ | {"PYTHONPATH": str(checkout), "CUDA_VISIBLE_DEVICES": ""}
     return Side([*command, str(Path(__file__).resolve().parents[1])], checkout, environment)
 
@@ -247,20 +338,19 @@ SUBJECTS = {"histories": runs, "methods": runs, "names": names, "tests": tests, 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare two versions from the command line; returns the exit code, 1 if they differ."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.same_as_before"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = parser_of(
+        "same_as_before",
+        __doc__,
+        before=(Path, "folder of the checkout of the other version"),
+        file=(Path, "names: of a file instead of a checkout"),
+        only=("*", "pattern of the names of cases, or of tests"),
+        tolerance=(1e-12, "of histories and methods"),
+        all=(False, "show cases that are equal, too"),
+        turns=(9, "speed: of each case"),
     )
     parser.add_argument("subject", choices=SUBJECTS)
-    parser.add_argument("--before", type=Path, help="folder of the checkout of the other version")
-    parser.add_argument("--file", type=Path, help="names: of a file instead of a checkout")
-    parser.add_argument("--only", default="*", help="pattern of the names of cases, or of tests")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], help="(default 1 2)")
-    parser.add_argument("--tolerance", type=float, default=1e-12, help="(default 1e-12)")
     parser.add_argument("--listed", nargs="+", default=[], help="cases that one version may lack")
-    parser.add_argument("--all", action="store_true", help="show cases that are equal, too")
-    parser.add_argument("--turns", type=int, default=9, help="speed: of each case (default 9)")
     parser.add_argument(
         "--pytest", nargs=argparse.REMAINDER, default=[], help="tests: all further words, of pytest"
     )

@@ -6,13 +6,16 @@ that of the version that compares, so that both sides train the same cases.
 
 import argparse
 import fnmatch
+import importlib
+import inspect
 import json
 import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,7 +24,6 @@ import torch
 import topofl
 
 from .cases import Case, cases, history_of
-from .public import entries
 
 SEPARATOR = " | "
 """Between the name of a case and that of a column."""
@@ -75,6 +77,29 @@ def train(about: str, only: str, out: Path, rank: int | None) -> None:
             np.savez(stream, **found)  # pyright: ignore[reportArgumentType]
         seconds = time.perf_counter() - start
         print(f"{len(chosen)} runs of {about} in {seconds:.0f} s", file=sys.stderr, flush=True)
+
+
+def entries(prefix: str, module: ModuleType) -> Iterator[str]:
+    """Yield the public names below a module: functions and classes with parameters, members.
+
+    A name is public if it is in ``__all__`` of its module, and so is that module.
+    """
+    for name in sorted(getattr(module, "__all__", ())):
+        value, full = getattr(module, name), f"{prefix}.{name}"
+        if inspect.ismodule(value):
+            yield from entries(full, importlib.import_module(value.__name__))
+            continue
+        yield f"{full}({', '.join(_parameters(value))})"
+        if inspect.isclass(value):
+            yield from (f"{full}.{one}" for one in sorted(vars(value)) if not one.startswith("_"))
+
+
+def _parameters(value: object) -> list[str]:
+    try:
+        names = inspect.signature(value).parameters if callable(value) else ()
+    except (TypeError, ValueError):
+        return []
+    return [name for name in names if not name.startswith("_")]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -185,9 +185,9 @@ def _held_out(cells: Sequence[Runs], key: tuple[str, int]) -> tuple[np.ndarray, 
 
 
 def _joined(cells: Sequence[Runs], key: tuple[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    columns = [np.concatenate([c.deviation[key] for c in cells])]
-    columns.append(np.concatenate([c.log_ratio for c in cells]))
-    return columns[0], columns[1]
+    pairs = ((cell.deviation[key], cell.log_ratio) for cell in cells)
+    x, y = map(np.concatenate, zip(*pairs, strict=True))
+    return x, y
 
 
 def _curve(cells: Sequence[Runs], key: tuple[str, int]) -> dict[str, Any]:

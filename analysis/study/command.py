@@ -103,9 +103,8 @@ def _computed(
         print("interrupted; the same command continues", file=sys.stderr)
     show(status(scenarios, records, source))
     tables = cell_tables(records, scenarios, source)
-    if not tables:
-        return [], []
-    return tables, [one for name in scenarios for one in rates_said(source.scenario(name), records)]
+    reported = scenarios if tables else ()
+    return tables, [one for name in reported for one in rates_said(source.scenario(name), records)]
 
 
 def _report(

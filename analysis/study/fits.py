@@ -335,19 +335,19 @@ def _network(graphs: Mapping[Key, Data]) -> _Model:
 
 
 def _inputs(graphs: Mapping[Key, Data], table: CellTable, rows: np.ndarray) -> list[Data]:
+    """Return what the network sees: deviations of label shares from their mean, and weights."""
     known = targets(table)
     place = (table.scenario, table.partition, table.seed)
-    return [_input(graphs[(*place, str(table.graphs[row]))], float(known[row])) for row in rows]
-
-
-def _input(graph: Data, target: float) -> Data:
-    """Return what the network sees: deviations of label shares from their mean, and weights."""
-    return Data(
-        x=graph.x - graph.x.mean(dim=0),
-        edge_index=graph.edge_index,
-        edge_weight=graph.edge_weight,
-        y=torch.tensor([target], dtype=torch.float32),
-    )
+    chosen = [(graphs[(*place, str(table.graphs[row]))], float(known[row])) for row in rows]
+    return [
+        Data(
+            x=graph.x - graph.x.mean(dim=0),
+            edge_index=graph.edge_index,
+            edge_weight=graph.edge_weight,
+            y=torch.tensor([target], dtype=torch.float32),
+        )
+        for graph, target in chosen
+    ]
 
 
 def _trained(graphs: Sequence[Data]) -> nn.Module:

@@ -27,8 +27,8 @@ from .statistics import (
     Statistic,
     correlation,
     first_cells,
+    given_noise,
     median_over_cells,
-    partial_spearman,
     spearman,
 )
 
@@ -364,13 +364,9 @@ def _best(tables: Sequence[CellTable], labels: str) -> Sentence:
 
 
 def _corrected(tables: Sequence[CellTable], draws: int) -> Sentence:
-    def columns(table: CellTable) -> np.ndarray:
-        own, noise = (table.predictors[name] for name in ("H_10", "N_10"))
-        return np.stack([own, table.outcomes[LATE], noise])
-
     both = ("H_10", "N_10")
     h, n = (_estimate(tables, _raw(name, LATE, both), draws) for name in both)
-    left = _estimate(tables, Statistic(columns, partial_spearman), draws)
+    left = _estimate(tables, given_noise(LATE), draws)
     methods = _listed(list(dict.fromkeys(table.method for table in tables)))
     return (
         f"If heterogeneity is removed from the updates ({methods}), H_10 has a rank correlation "

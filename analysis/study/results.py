@@ -28,10 +28,10 @@ from .statistics import (
     correlation_table,
     correlations,
     first_cells,
+    given_noise,
     groups,
     median,
     median_over_cells,
-    partial_spearman,
     spearman,
 )
 
@@ -65,7 +65,7 @@ def _of_dsgd(tables: Sequence[CellTable]) -> Iterator[Row]:
 def _of_other_methods(tables: Sequence[CellTable]) -> Iterator[Row]:
     corrected = [table for table in tables if table.method in ("gradient tracking", "D2")]
     if corrected:
-        rest = median_over_cells(corrected, Statistic(_shared_with_noise, partial_spearman))
+        rest = median_over_cells(corrected, given_noise("final"))
         inside = rest.low >= -0.3 and rest.high <= 0.3
         outside = rest.high < -0.3 or rest.low > 0.3
         verdict = HOLDS if inside else FAILS if outside else UNDECIDED
@@ -140,11 +140,6 @@ def _less_than_noise() -> Statistic:
         return np.abs(spearman(found[[0, 2]])) - np.abs(spearman(found[[1, 2]]))
 
     return Statistic(columns, value)
-
-
-def _shared_with_noise(table: CellTable) -> np.ndarray:
-    predictors = table.predictors
-    return np.stack([predictors["H_10"], table.outcomes["final"], predictors["N_10"]])
 
 
 def _families(table: CellTable) -> list[str]:

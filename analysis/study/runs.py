@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import as_completed
 from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from topofl.runs.execute import execute as perform_all
 from topofl.runs.identity import hash_of
 from topofl.runs.work import Job, Outcome
 
+from ..program import completed
 from .scenarios import (
     TUNING_GRAPH,
     TUNING_SEED,
@@ -43,65 +43,58 @@ def _rounds(graph: Graph) -> int | None:
     return ROUNDS if isinstance(graph, TopologySequence) and graph.period is None else None
 
 
-def _heterogeneity(graph: Graph, clients: Partition, statistics: Any, *, hops: int) -> float:
-    return metrics.neighborhood_heterogeneity(graph, clients, hops=hops, rounds=_rounds(graph))
+def _heterogeneity(graph: Graph, *clients: Partition, **how: Any) -> float:
+    return metrics.neighborhood_heterogeneity(graph, *clients, rounds=_rounds(graph), **how)
 
 
-def _gradient_mixing(graph: Graph, clients: Partition, statistics: Any) -> float:
-    return metrics.neighborhood_heterogeneity(
-        graph, gradients=statistics.means, rounds=_rounds(graph)
-    )
+def _deviation(graph: Graph, clients: Partition, statistics: Any, hops: int) -> float:
+    how: dict[str, Any] = {"statistics": statistics, "hops": hops, "rounds": _rounds(graph)}
+    return metrics.predicted_deviation(graph, clients, **how).value
 
 
-def _unweighted(graph: Graph, clients: Partition, statistics: Any) -> float:
-    """Return the label skew of neighborhoods: H_1 by equal weights of a node and its neighbors."""
-    return metrics.neighborhood_heterogeneity(
-        graph, clients, weights=mixing.uniform, rounds=_rounds(graph), around="mean"
-    )
-
-
-def _noise(graph: Graph, clients: Partition, statistics: Any, *, hops: int | str) -> float:
-    return metrics.accumulated_noise(graph, hops, rounds=_rounds(graph))
-
-
-def _neighbors(graph: Graph, clients: Partition, statistics: Any, *, gamma: float) -> float:
-    return metrics.effective_neighbors(graph, gamma)
-
-
-def _predicted_deviation(graph: Graph, clients: Partition, statistics: Any, *, hops: int) -> float:
-    return metrics.predicted_deviation(
-        graph, clients, statistics=statistics, hops=hops, rounds=_rounds(graph)
-    ).value
-
-
-def _degree(graph: Graph, clients: Partition, statistics: Any) -> float:
+def _degree(graph: Graph) -> float:
     if isinstance(graph, Topology):
         return float(graph.in_degrees.mean())
     rounds = range(graph.period or ROUNDS)
     return float(np.mean([graph.at(t).in_degrees.mean() for t in rounds]))
 
 
-def _resistance(graph: Graph, clients: Partition, statistics: Any) -> float:
+def _resistance(graph: Graph) -> float:
     if not isinstance(graph, Topology) or graph.is_directed:
         raise TopologyError("resistance is defined for undirected graphs")
     return 2 * metrics.kirchhoff_index(graph) / (graph.n * (graph.n - 1))
 
 
-def _gap(graph: Graph, clients: Partition, statistics: Any) -> float:
-    return metrics.spectral_gap(graph)
-
-
-PREDICTORS: Mapping[str, tuple[Callable[..., float], int]] = {
-    "spectral gap": (_gap, +1),
-    "mean degree": (_degree, +1),
-    "mean effective resistance": (_resistance, -1),
-    **{f"n_W({gamma:g})": (partial(_neighbors, gamma=gamma), +1) for gamma in (0.5, 0.9, 0.99)},
-    **{f"N_{hops}": (partial(_noise, hops=hops), -1) for hops in ("inf", 10)},
-    "gradient mixing error": (_gradient_mixing, -1),
-    "H_1, unweighted": (_unweighted, -1),
-    **{f"H_{hops}": (partial(_heterogeneity, hops=hops), -1) for hops in (1, 5, 10, 20)},
+PREDICTORS: Mapping[str, tuple[Callable[[Any, Partition, Any], float], int]] = {
+    "spectral gap": (lambda graph, *_: metrics.spectral_gap(graph), +1),
+    "mean degree": (lambda graph, *_: _degree(graph), +1),
+    "mean effective resistance": (lambda graph, *_: _resistance(graph), -1),
     **{
-        f"predicted deviation ({hops})": (partial(_predicted_deviation, hops=hops), -1)
+        f"n_W({gamma:g})": (lambda graph, *_, g=gamma: metrics.effective_neighbors(graph, g), +1)
+        for gamma in (0.5, 0.9, 0.99)
+    },
+    **{
+        f"N_{hops}": (
+            lambda graph, *_, k=hops: metrics.accumulated_noise(graph, k, rounds=_rounds(graph)),
+            -1,
+        )
+        for hops in ("inf", 10)
+    },
+    "gradient mixing error": (lambda graph, _, s: _heterogeneity(graph, gradients=s.means), -1),
+    # the label skew of neighborhoods: H_1 by equal weights of a node and its neighbors
+    "H_1, unweighted": (
+        lambda graph, own, _: _heterogeneity(graph, own, weights=mixing.uniform, around="mean"),
+        -1,
+    ),
+    **{
+        f"H_{hops}": (lambda graph, own, _, k=hops: _heterogeneity(graph, own, hops=k), -1)
+        for hops in (1, 5, 10, 20)
+    },
+    **{
+        f"predicted deviation ({hops})": (
+            lambda graph, own, s, k=hops: _deviation(graph, own, s, k),
+            -1,
+        )
         for hops in (10, 20)
     },
 }
@@ -322,7 +315,12 @@ def rate_of(scenario: Scenario, cell: Cell, records: Records) -> float | None:
     rates = scenario.rates_of(cell.method)
     if len(rates) == 1:
         return rates[0]
-    found = [records.outcomes(_tuned(cell), lr) for lr in rates]
+    return best_rate(_tuned(cell), rates, records)
+
+
+def best_rate(cell: Cell, rates: Sequence[float], records: Records) -> float | None:
+    """Return the rate with the highest mean accuracy in a cell; None if not all were tried."""
+    found = [records.outcomes(cell, lr) for lr in rates]
     curves = [one.get("curve", [-1.0]) for one in found if one is not None]
     if len(curves) < len(found):
         return None
@@ -439,15 +437,14 @@ def predict(
     """Compute the predictors of all graphs that are missing."""
     every = dict.fromkeys(predicted_cell(cell) for cell in cells(scenario))
     waiting = [cell for cell in every if records.prediction(cell) is None]
-    running: dict[Any, Cell] = {}
-    title = f"{scenario.name}, graphs"
+    title, limit = f"{scenario.name}, graphs", executor.jobs
     with tqdm(total=len(waiting), desc=title, unit="graph", leave=False, disable=None) as bar:
-        while running or (waiting and more()):
-            while waiting and len(running) < executor.jobs and more():
-                cell = waiting.pop(0)
-                running[executor.submit(_predicted, cell, source)] = cell
-            done = next(as_completed(running))
-            records.add(running.pop(done), done.result())
+
+        def submit(cell: Cell) -> Any:
+            return executor.submit(_predicted, cell, source)
+
+        for cell, found in completed(submit, waiting, limit, more):
+            records.add(cell, found)
             bar.update()
 
 

@@ -174,22 +174,14 @@ def _folder(root: Path | None, name: str) -> Path:
     return root / name
 
 
-def read_mnist(root: Path | None) -> data.Dataset:
-    """Return MNIST, from `root` or a folder below."""
-    return data.mnist(_folder(root, "mnist").parent)
-
-
-def read_cifar(root: Path | None) -> data.Dataset:
-    """Return the CIFAR-10 subset from a folder of `root`, averaged to 16 x 16 pixels."""
-    # The subset has other checksums than the whole dataset. Averaging saves three quarters of time.
-    return data.cifar10(_folder(root, "cifar10-subset"), verify=False, downscale=2)
-
-
 DATASETS: Mapping[str, Callable[[Path | None], data.Dataset]] = {
     "digits": lambda root: data.digits(),
     "digits 16 x 16": lambda root: data.digits(enlarge=2),
-    "MNIST": read_mnist,
-    "CIFAR-10 subset": read_cifar,
+    "MNIST": lambda root: data.mnist(_folder(root, "mnist").parent),
+    # The subset has other checksums than the whole dataset. Averaging saves three quarters of time.
+    "CIFAR-10 subset": lambda root: data.cifar10(
+        _folder(root, "cifar10-subset"), verify=False, downscale=2
+    ),
 }
 """Functions from the folder of the data to a dataset."""
 
@@ -314,7 +306,7 @@ def _scenarios(contents: Mapping[str, Any], name: str) -> Mapping[str, Scenario]
         name,
         experiment.clients.n,
         partial(_clients_of_tables, tables),
-        partial(_model, tables),
+        lambda: _experiment(tables).model,
         partial(_algorithm, tables),
         batch_size=_batch_size(tables, methods),
         rounds=experiment.options["rounds"],
@@ -440,21 +432,12 @@ def _clients_of_tables(tables: Mapping[str, Any], partition: str, seed: int) -> 
     return _experiment(tables, data=more).clients
 
 
-def _model(tables: Mapping[str, Any]) -> Any:
-    return _experiment(tables).model
-
-
 def _algorithm(tables: Mapping[str, Any], method: str, lr: float) -> algorithms.Algorithm:
     if method == AS_CONFIGURED:
         return _experiment(tables, algorithm={"lr": lr}).algorithm
     name, arguments = parse_spec(method)
-    return config.build(
-        {
-            **tables,
-            "topology": "fully_connected",
-            "algorithm": {"name": name, **arguments, "lr": lr},
-        }
-    ).algorithm
+    own = {"topology": "fully_connected", "algorithm": {"name": name, **arguments, "lr": lr}}
+    return config.build({**tables, **own}).algorithm
 
 
 TUNING_SEED = 100

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -80,10 +81,6 @@ class Interval:
         return f"{self.estimate:+.3f} ({self.low:+.3f} to {self.high:+.3f}; {self.graphs})"
 
 
-def _graphs(table: CellTable) -> Sequence[str]:
-    return table.graphs
-
-
 @dataclass(frozen=True)
 class Statistic:
     """A statistic of the graphs of a cell.
@@ -105,7 +102,7 @@ class Statistic:
     columns: Callable[[CellTable], np.ndarray]
     value: Callable[[np.ndarray], np.ndarray]
     fewest: int = FEWEST
-    names: Callable[[CellTable], Sequence[str]] = _graphs
+    names: Callable[[CellTable], Sequence[str]] = attrgetter("graphs")
 
     def known(self, table: CellTable) -> tuple[np.ndarray, list[str]]:
         """Return the columns of the graphs that have all of them, and their names."""
@@ -155,7 +152,7 @@ def _divided(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def median_over_cells(
-    tables: Sequence[CellTable], statistic: Statistic, *, draws: int = DRAWS, seed: int = 0
+    tables: Sequence[CellTable], statistic: Statistic, *, draws: int = DRAWS
 ) -> Interval:
     """Return the median over cells of a statistic, with a cluster bootstrap interval.
 
@@ -165,11 +162,11 @@ def median_over_cells(
         Cells. Those of one scenario and partition are a cluster.
     statistic
         What is computed in each cell.
-    draws, seed
+    draws
         Bootstrap draws: of clusters with replacement, and of graphs with replacement. All cells of
         a draw have the same graphs, as those of the study have.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     known = [statistic.known(table) for table in tables]
     estimates = [
         float(statistic.value(columns)) if len(names) >= statistic.fewest else float("nan")
@@ -397,6 +394,16 @@ def correlation(
 
     value = kendall if tau else spearman
     return Statistic(columns, value if given is None else partial_spearman)
+
+
+def given_noise(outcome: str) -> Statistic:
+    """Return the rank correlation of H_10 with an outcome, given N_10."""
+
+    def columns(table: CellTable) -> np.ndarray:
+        h, n = (table.predictors[name] for name in ("H_10", "N_10"))
+        return np.stack([h, table.outcomes[outcome], n])
+
+    return Statistic(columns, partial_spearman)
 
 
 def correlations(

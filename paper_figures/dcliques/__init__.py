@@ -65,12 +65,7 @@ PAPER = DECLARED.paper(
         FIG18,
         _trained("fig19", arms.fig19, claims.fig19),
         NUMBERS,
-        _trained(
-            "reference",
-            arms.reference,
-            claims.reference,
-            otherwise=DECLARED["simulated"],
-        ),
+        _trained("reference", arms.reference, claims.reference, otherwise=DECLARED["simulated"]),
     ),
     DECLARED["terms"],
 )

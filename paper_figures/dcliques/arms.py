@@ -4,8 +4,9 @@ A problem is everything that the arms of a figure share: a dataset, its model an
 section IV-A at a scale.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from topofl.runs.identity import Run, with_options
@@ -192,19 +193,10 @@ def _cliques_and(
     }
 
 
-def fig13(setting: Setting) -> Arms:
-    """Return D-Cliques of 1,000 nodes on MNIST joined in four ways, and the complete graph."""
-    return _joined(problems_at_hand(setting, 1000, "mnist"))
-
-
-def fig14(setting: Setting) -> Arms:
-    """Return the arms of figure 13 on CIFAR-10, with momentum."""
-    return _joined(problems_at_hand(setting, 1000, "cifar10"))
-
-
-def _joined(problems: Sequence[Scale]) -> Arms:
+def _joined(setting: Setting, dataset: str) -> Arms:
+    """Return D-Cliques of 1,000 nodes joined in four ways, and the complete graph."""
     panels = {}
-    for problem in problems:
+    for problem in problems_at_hand(setting, 1000, dataset):
         momentum = _has_momentum(problem)
         panels[problem.name] = {ALL: _arm(problem, FULL, momentum=momentum)} | {
             label: _arm(problem, _cliques(problem, inter), averaging=True, momentum=momentum)
@@ -213,19 +205,13 @@ def _joined(problems: Sequence[Scale]) -> Arms:
     return panels
 
 
-def fig15(setting: Setting) -> Arms:
-    """Return D-Cliques on MNIST with 0, 1 or 5 edges per clique removed."""
-    return _lossy(problems_at_hand(setting, 100, "mnist"))
+fig13, fig14 = (partial(_joined, dataset=name) for name in ("mnist", "cifar10"))
 
 
-def fig16(setting: Setting) -> Arms:
-    """Return the arms of figure 15 on CIFAR-10, with momentum."""
-    return _lossy(problems_at_hand(setting, 100, "cifar10"))
-
-
-def _lossy(problems: Sequence[Scale]) -> Arms:
+def _lossy(setting: Setting, dataset: str) -> Arms:
+    """Return D-Cliques with 0, 1 or 5 edges per clique removed."""
     panels = {}
-    for problem in problems:
+    for problem in problems_at_hand(setting, 100, dataset):
         momentum = _has_momentum(problem)
         for title, averaging in (
             ("without Clique Averaging", False),
@@ -236,6 +222,9 @@ def _lossy(problems: Sequence[Scale]) -> Arms:
                 f"{k} removed": _arm(problem, _thinned(problem, k), **how) for k in (0, 1, 5)
             }
     return panels
+
+
+fig15, fig16 = (partial(_lossy, dataset=name) for name in ("mnist", "cifar10"))
 
 
 def fig19(setting: Setting) -> Arms:

@@ -1,7 +1,7 @@
 """Claims of D-Cliques (Bellet, Kermarrec and Lavoie 2022) about its figures, judged over seeds.
 
 There is one function per figure, for example ``fig08(panels)``, which returns the claims in the
-order of the paper's sentences. Panels and arms are those of :mod:`paper_figures.dcliques.figures`;
+order of the paper's sentences. Panels and arms are those of :mod:`paper_figures.dcliques.arms`;
 in figures with one panel per dataset, the available panels are judged.
 
 The paper shows curves and prints few numbers, so these rules were chosen from its words, before the
@@ -30,7 +30,8 @@ significant" requires one sparse graph with such an effect. Numbers of edges and
 once, in figure ``dcliques-numbers``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -49,7 +50,7 @@ from ..kit.claims import (
     judge_each,
     spread_of,
 )
-from ..kit.curves import Curve, Panels, average, final, spread
+from ..kit.curves import Curve, Panels, average, epochs_to, final, spread
 from .arms import (
     ALL,
     CA,
@@ -62,41 +63,105 @@ from .arms import (
     RANDOM_MOMENTUM,
     TWO_SHARDS,
 )
-from .comparisons import (
-    BETWEEN,
-    CLEAR,
-    FASTER,
-    FINE,
-    LATE,
-    LEARNING,
-    LESS,
-    MORE,
-    MUCH,
-    SAME,
-    SHOWING,
-    SLIGHT,
-    SLIGHTLY_ANY,
-    SLOWER,
-    SMALL,
-    WHY_ANY,
-    Arms,
-    degree_of,
-    judge_alike,
-    lateness,
-    lateness_statistic,
-    lead_of,
-    learning_phase,
-    shown_phase,
-    spread_ratio,
+
+# Speed: points of accuracy, averaged over the learning phase.
+SAME = at_most(
+    2.0, "a gap of 2 points is 1 mm in a figure 5 cm high: such curves count as the same"
+)
+FASTER = at_least(
+    1.0,
+    "1 point is the width of a bold line, the smallest visible gap, which suffices as the paper "
+    "adds no qualifier",
+)
+SLOWER = at_most(-FASTER.value, FASTER.why)
+CLEAR = at_least(5.0, "more than twice the gap at which curves count as the same")
+SMALL = at_most(CLEAR.value, "gaps below 5 points do not count as clear")
+MUCH = at_least(
+    10.0, "a gap of a tenth of the axis, five times that at which curves count as the same"
 )
 
-LEARNED_AT_ALL = at_least(
-    0.75, "at most a quarter below the complete graph: the task is learned, however slowly"
+# On an axis that starts at 89.
+FINE = at_most(
+    0.2, "a twentieth of the paper's axis, which starts at 89: smaller gaps are invisible there"
+)
+SLIGHT = at_most(
+    1.0, "a quarter of the paper's axis, which starts at 89; from 0 it would be barely visible"
 )
 
-MUCH_LATER = at_least(
-    1.5, "50 % more epochs; the gap in accuracy vanishes once both have nearly converged"
+# Ratios of the distance between best and worst node.
+LESS = at_most(0.9, "distances between thin lines that differ by less than a tenth look the same")
+MORE = at_least(1.1, LESS.why)
+
+WHY_ANY = "any consistent advantage over seeds counts"
+SLIGHTLY_ANY = at_least(0, f"the paper says “slightly”: {WHY_ANY}")
+
+LEARNED, SHOWN = 99, 97
+"""End of the learning phase and start of axes from 89, in % of the complete graph's accuracy."""
+
+WHOLE = (0.0, np.inf)
+"""All epochs except the evaluation before training."""
+
+LEARNING = "mean accuracy in the learning phase"
+SHOWING = "mean accuracy from 97 % to 99 % of the complete graph's final accuracy"
+BETWEEN = "best minus worst node"
+LATENESS = (
+    "epochs to 97 % of the complete graph's final accuracy, or to the faster arm's accuracy halfway"
 )
+LATE = f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on"
+
+Arms = Mapping[str, Curve]
+
+
+def judge_alike(statement: str, difference: str, gap: np.ndarray, full: Curve) -> Claim:
+    """Return the claim that two arms learn at almost the same speed, whichever is ahead.
+
+    It is undecided if even the complete graph has not learned, since all arms are then alike.
+    """
+    statistic = f"{LEARNING}: {difference}, points either way"
+    claim = judge(statement, statistic, np.abs(gap), SAME)
+    learned = (final(full) - full.mean[:, 0]).mean() >= MUCH.value
+    return claim if learned else replace(claim, verdict=UNDECIDED)
+
+
+def _reaching(reference: Curve, percent: float) -> float:
+    """Return the epoch at which the mean over seeds first reaches a share of its final accuracy."""
+    mean = reference.mean.mean(axis=0)
+    reached = mean[1:] >= percent / 100 * final(reference).mean()
+    return float(reference.epochs[1:][np.argmax(reached)])
+
+
+def learning_phase(reference: Curve) -> tuple[float, float]:
+    """Return the epochs at which the learning phase starts and ends."""
+    return 0.0, _reaching(reference, LEARNED)
+
+
+def shown_phase(full: Curve) -> tuple[float, float]:
+    """Return the part of the learning phase that an axis from 89 shows: one evaluation or more."""
+    return _reaching(full, SHOWN) - 1e-9, _reaching(full, LEARNED)
+
+
+def lead_of(ahead: Curve, behind: Curve, window: tuple[float, float] = WHOLE) -> np.ndarray:
+    """Return the lead of one arm over another in a window of epochs, in points per seed."""
+    return average(ahead, *window) - average(behind, *window)
+
+
+def spread_ratio(above: Curve, below: Curve, window: tuple[float, float] = WHOLE) -> np.ndarray:
+    """Return the ratio of two arms' best minus worst node, each at least 0.01 points."""
+    apart = [np.maximum(spread(curve, *window), 0.01) for curve in (above, below)]
+    return apart[0] / apart[1]
+
+
+def lateness(slow: Curve, fast: Curve, full: Curve) -> np.ndarray:
+    """Return the ratio of the epochs that a slow and a fast arm need, one per seed.
+
+    Times are at least a tenth of the first interval between evaluations.
+    """
+    halfway = fast.mean[:, np.searchsorted(fast.epochs, fast.epochs[-1] / 2, side="right") - 1]
+    levels = np.minimum(SHOWN / 100 * final(full), halfway)
+    late, early = (
+        np.clip(epochs_to(c, levels), 0.1 * c.epochs[1], c.epochs[-1]) for c in (slow, fast)
+    )
+    return late / early
 
 
 def fig01(panels: Panels) -> list[Claim]:
@@ -140,10 +205,8 @@ def fig01(panels: Panels) -> list[Claim]:
 
 def fig08(panels: Panels) -> list[Claim]:
     """Judge "very close to a fully-connected topology", and better than a ring or a grid."""
-    with_sparse_graphs = {title: arms for title, arms in panels.items() if "ring" in arms}
-    return judge_each(panels, _close_to_complete) + judge_each(
-        with_sparse_graphs, _better_than_sparse
-    )
+    sparse = {title: arms for title, arms in panels.items() if "ring" in arms}
+    return judge_each(panels, _close_to_complete) + judge_each(sparse, _better_than_sparse)
 
 
 def _close_to_complete(title: str, arms: Arms) -> list[Claim]:
@@ -190,25 +253,16 @@ def _averaged(title: str, arms: Arms) -> list[Claim]:
             LESS,
         ),
         judge(
-            f"{title}: Clique Averaging accelerates the convergence.",
-            statistic,
-            gain,
-            SLIGHTLY_ANY,
+            f"{title}: Clique Averaging accelerates the convergence.", statistic, gain, SLIGHTLY_ANY
         ),
-        judge(
-            f"{title}: the acceleration by Clique Averaging is slight.",
-            statistic,
-            gain,
-            SLIGHT,
-        ),
+        judge(f"{title}: the acceleration by Clique Averaging is slight.", statistic, gain, SLIGHT),
     ]
 
 
 def fig10(panels: Panels) -> list[Claim]:
     """Judge "much more pronounced on CIFAR10, especially with momentum", and best together."""
-    plain = panels["without momentum"]
-    heavy = panels["with momentum"]
-    return [*_effect_of_averaging(plain, heavy), *_both_together(plain, heavy)]
+    both = panels["without momentum"], panels["with momentum"]
+    return _effect_of_averaging(*both) + _both_together(*both)
 
 
 SPEED = "mean accuracy over training"
@@ -267,7 +321,6 @@ def _both_together(plain: Arms, heavy: Arms) -> list[Claim]:
 
 def fig11(panels: Panels) -> list[Claim]:
     """Judge "faster and with lower variance" than a random graph, without Clique Averaging."""
-    momentum = {title: arms for title, arms in panels.items() if RANDOM_MOMENTUM in arms}
     return judge_each(panels, lambda title, arms: _better(title, arms, RANDOM_LABEL)) + [
         judge(
             f"{title}: momentum is detrimental on a random graph.",
@@ -275,7 +328,8 @@ def fig11(panels: Panels) -> list[Claim]:
             lead_of(arms[RANDOM_MOMENTUM], arms[RANDOM_LABEL]),
             SLOWER,
         )
-        for title, arms in momentum.items()
+        for title, arms in panels.items()
+        if RANDOM_MOMENTUM in arms
     ]
 
 
@@ -317,13 +371,19 @@ def _joined(title: str, arms: Arms) -> list[Claim]:
             f"{title}: D-Cliques joined in a ring converge.",
             "final accuracy, ring over all nodes connected",
             final(arms["ring"]) / final(arms[ALL]),
-            LEARNED_AT_ALL,
+            at_least(
+                0.75,
+                "at most a quarter below the complete graph: the task is learned, however slowly",
+            ),
         ),
         judge(
             f"{title}: joined in a ring, they are much slower than joined in the fractal scheme.",
-            lateness_statistic("ring over fractal"),
+            f"{LATENESS}: ring over fractal",
             lateness(arms["ring"], arms["fractal"], arms[ALL]),
-            MUCH_LATER,
+            at_least(
+                1.5,
+                "50 % more epochs; the gap in accuracy vanishes once both have nearly converged",
+            ),
         ),
         judge_alike(
             f"{title}: D-Cliques (fully-connected) are about as fast as connecting all nodes.",
@@ -335,8 +395,8 @@ def _joined(title: str, arms: Arms) -> list[Claim]:
 
 
 def _small_world(title: str, arms: Arms) -> list[Claim]:
-    if degree_of(arms["small-world"]) >= degree_of(arms[FULLY]):
-        # A small world saves edges only from about 50 cliques on.
+    small, joined = (arms[label].numbers["degree"].mean() for label in ("small-world", FULLY))
+    if small >= joined:  # a small world saves edges only from about 50 cliques on
         return []
     return [
         judge(
@@ -404,10 +464,8 @@ def _unnoticed(arms: Arms) -> list[Claim]:
             FINE,
         ),
         judge(
-            (
-                "With Clique Averaging, removing up to 5 edges does not noticeably affect the "
-                "variance."
-            ),
+            "With Clique Averaging, removing up to 5 edges does not noticeably affect the "
+            "variance.",
             f"{LATE}: change from 0 to 1 and to 5 removed, points either way",
             _gaps(arms, lambda curve: spread(curve, *late)),
             FINE,
@@ -492,11 +550,9 @@ def fig19(panels: Panels) -> list[Claim]:
 def _swapped(title: str, arms: Arms) -> list[Claim]:
     return [
         judge(
-            (
-                f"{title}: cliques made by Greedy-Swap converge significantly faster than random "
-                "cliques."
-            ),
-            lateness_statistic("random cliques over Greedy-Swap"),
+            f"{title}: cliques made by Greedy-Swap converge significantly faster than random "
+            "cliques.",
+            f"{LATENESS}: random cliques over Greedy-Swap",
             lateness(arms[RANDOM_CLIQUES], arms[CA], arms[FULLY]),
             at_least(1.25, "25 % more epochs; half of what “much” requires"),
         ),

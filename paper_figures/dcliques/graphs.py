@@ -122,10 +122,7 @@ def _claims_of_clique_edges(graph: Topology, groups: Sequence[Sequence[int]]) ->
 
 
 FIG05 = DECLARED.figure(
-    "fig05",
-    compute=lambda setting, store: _compute_fig05(),
-    draw=_draw_fig05,
-    claims=_claims_fig05,
+    "fig05", compute=lambda setting, store: _compute_fig05(), draw=_draw_fig05, claims=_claims_fig05
 )
 
 
@@ -206,14 +203,12 @@ def _claims_fig06(value: Data) -> list[Claim]:
     a, b = (np.array(value["without"][node]) for node in ("A", "B"))
     shares = _shares(value, "without", "B")
     others = _farthest(np.delete(a[:CLIQUE_SIZE], [PINK, GREEN]), 11 / 110)
+    own, green = "A's own weight", "A's weight of the green node, which has an edge to B"
+    eight = "of 8 weights, the one farthest from the expected value"
     weights = {
-        "Node A is biased towards its own class": ("A's own weight", a[A], 12),
-        "Node A is biased against the green class": (
-            *("A's weight of the green node, which has an edge to B", a[GREEN], 10),
-        ),
-        "Node A gives its other neighbors equal weights": (
-            *("of 8 weights, the one farthest from the expected value", others, 11),
-        ),
+        "Node A is biased towards its own class": (own, a[A], 12),
+        "Node A is biased against the green class": (green, a[GREEN], 10),
+        "Node A gives its other neighbors equal weights": (eight, others, 11),
     }
     return [
         *(
@@ -247,10 +242,7 @@ def _claims_fig06(value: Data) -> list[Claim]:
 
 
 FIG06 = DECLARED.figure(
-    "fig06",
-    compute=lambda setting, store: _compute_fig06(),
-    draw=_draw_fig06,
-    claims=_claims_fig06,
+    "fig06", compute=lambda setting, store: _compute_fig06(), draw=_draw_fig06, claims=_claims_fig06
 )
 
 

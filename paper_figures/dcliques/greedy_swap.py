@@ -37,12 +37,11 @@ def _descents(setting: Setting) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return mean skews of the cliques, (R, steps + 1), and seconds, (R,), by dataset."""
     smoke = setting.scale == "smoke"
     n, repetitions = (20, 10) if smoke else (100, 100)
-    problems = {"CIFAR-10": _descent("CIFAR-10", None, n, repetitions)}
-    if smoke and "mnist" in setting.datasets:
-        return {"MNIST": _descent("digits", None, n, repetitions)} | problems
-    if smoke or (root := _mnist_root(setting)) is None:
-        return problems
-    return {"MNIST": _descent("MNIST", root, n, repetitions)} | problems
+    cifar = {"CIFAR-10": _descent("CIFAR-10", None, n, repetitions)}
+    name, root = ("digits", None) if smoke else ("MNIST", _mnist_root(setting))
+    if "mnist" not in setting.datasets or (root is None and not smoke):
+        return cifar
+    return {"MNIST": _descent(name, root, n, repetitions)} | cifar
 
 
 @lru_cache(maxsize=4)
@@ -122,11 +121,9 @@ def _claims_fig18(value: Data) -> list[Claim]:
         for name in value
         for claim in _claims_of_descent(name, skews[name], value[name]["seconds"])
     ]
-    return (
-        [*claims, *_claims_of_imbalance(skews["MNIST"], skews["CIFAR-10"])]
-        if "MNIST" in skews
-        else claims
-    )
+    if "MNIST" in skews:
+        claims += _claims_of_imbalance(skews["MNIST"], skews["CIFAR-10"])
+    return claims
 
 
 def _claims_of_descent(name: str, skews: np.ndarray, seconds: Sequence[float]) -> list[Claim]:

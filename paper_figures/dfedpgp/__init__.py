@@ -7,34 +7,14 @@ from matplotlib.figure import Figure as Picture
 
 from topofl import Table
 
+from ..kit import comparison
 from ..kit.claims import Claim
-from ..kit.comparison import (
-    ADDED,
-    METHODS,
-    TERMS,
-    accuracy_tables,
-    arm,
-    compared,
-    differences,
-    draw_rounds,
-    reported_curves,
-    rounds_tables,
-    scale_of,
-    splits_of,
-)
+from ..kit.comparison import METHODS, compared, differences, reported_curves, splits_of
 from ..kit.curves import Panels, final
 from ..kit.drawing import convergence, dots
 from ..kit.paper import Arms, Data, Figure, Setting, by_title, each_arm
 from . import claims
-from .claims import (
-    ABLATION_NUMBERS,
-    ACCURACIES,
-    DECLARED,
-    EQUAL,
-    ROUNDS,
-    TARGETS,
-    UNEQUAL_NUMBERS,
-)
+from .claims import DECLARED, EQUAL
 
 TABLE_1 = tuple(label for label in METHODS if label not in ("DFedAvgM-P", "PFedDST"))
 
@@ -52,24 +32,30 @@ STUDIED = "CIFAR-10, Dir(0.3)"
 def tab01(setting: Setting) -> Arms:
     """Return the arms of all methods on all splits."""
     return {
-        title: {label: arm(setting, title, label) for label in TABLE_1}
+        title: {label: comparison.arm(setting, title, label) for label in TABLE_1}
         for title in splits_of(setting)
     }
 
 
 def tab02(setting: Setting) -> Arms:
     """Return the arms of table 1 on splits that have a target or that the paper lacks."""
-    return {title: arms for title, arms in tab01(setting).items() if title in (*TARGETS, *ADDED)}
+    return {
+        title: arms
+        for title, arms in tab01(setting).items()
+        if title in (*claims.TARGETS, *comparison.ADDED)
+    }
 
 
 def tab03(setting: Setting) -> Arms:
     """Return arms whose clients train for unequal epochs, and those of table 1 for comparison."""
-    scale = scale_of(setting)
+    scale = comparison.scale_of(setting)
     epochs = unequal(scale.devices, scale.clients)
     panels = {}
     for title in splits_of(setting, *ABLATED):
-        panels[title] = {label: arm(setting, title, label, epochs=epochs) for label in DEVICES}
-        panels[title + EQUAL] = {label: arm(setting, title, label) for label in DEVICES}
+        panels[title] = {
+            label: comparison.arm(setting, title, label, epochs=epochs) for label in DEVICES
+        }
+        panels[title + EQUAL] = {label: comparison.arm(setting, title, label) for label in DEVICES}
     return panels
 
 
@@ -81,24 +67,26 @@ def unequal(devices: Sequence[int], n: int) -> list[int]:
 def tab04(setting: Setting) -> Arms:
     """Return arms that exchange whole models or bodies over undirected or directed graphs."""
     return {
-        title: {label: arm(setting, title, label) for label in ABLATION}
+        title: {label: comparison.arm(setting, title, label) for label in ABLATION}
         for title in splits_of(setting, *ABLATED)
     }
 
 
 def fig03a(setting: Setting) -> Arms:
     """Return DFedPGP with several numbers of neighbors."""
-    counts = scale_of(setting).neighbor_counts
-    arms = {f"{k} neighbors": arm(setting, STUDIED, "DFedPGP", neighbors=k) for k in counts}
+    counts = comparison.scale_of(setting).neighbor_counts
+    arms = {
+        f"{k} neighbors": comparison.arm(setting, STUDIED, "DFedPGP", neighbors=k) for k in counts
+    }
     return dict.fromkeys(splits_of(setting, STUDIED), arms)
 
 
 def fig03b(setting: Setting) -> Arms:
     """Return DFedPGP with several numbers of clients that share the same images."""
-    scale, arms = scale_of(setting), {}
+    scale, arms = comparison.scale_of(setting), {}
     for n in scale.client_counts:
         sizes = {"clients": n, "neighbors": min(scale.neighbors, n - 1)}
-        arms[f"{n} clients"] = arm(setting, STUDIED, "DFedPGP", **sizes)
+        arms[f"{n} clients"] = comparison.arm(setting, STUDIED, "DFedPGP", **sizes)
     return dict.fromkeys(splits_of(setting, STUDIED), arms)
 
 
@@ -112,14 +100,14 @@ def _figure(
 ) -> Figure:
     """Return a figure whose claims are about every arm at its best stage; drawn as curves."""
 
-    def claims(data: Data) -> Sequence[Claim]:
+    def judged(data: Data) -> Sequence[Claim]:
         return judge(reported_curves(data))
 
-    code = {"claims": claims, "tables": accuracy_tables({})} | code
+    code = {"claims": judged, "tables": comparison.accuracy_tables({})} | code
     return DECLARED.figure(
         name,
         differences=differences,
-        **compared(arms, draw=draw or _draw_curves, targets=TARGETS, **code),
+        **compared(arms, draw=draw or _draw_curves, targets=claims.TARGETS, **code),
     )
 
 
@@ -135,7 +123,7 @@ def _printed(
         title: {label: value for label, value in row.items() if value is not None}
         for title, row in numbers.items()
     }
-    return accuracy_tables(each_arm(known, lambda label, value: form.format(value)))
+    return comparison.accuracy_tables(each_arm(known, lambda label, value: form.format(value)))
 
 
 def _draw_accuracies(paper: Mapping[str, Mapping[str, float | None]]) -> Callable[[Data], Picture]:
@@ -148,10 +136,14 @@ def _draw_accuracies(paper: Mapping[str, Mapping[str, float | None]]) -> Callabl
     return draw
 
 
-_TABLE_1 = by_title(ACCURACIES)
+_TABLE_1 = by_title(claims.ACCURACIES)
 _MEANS = each_arm(_TABLE_1, lambda label, cell: cell[0])
-_CELLS = accuracy_tables(each_arm(_TABLE_1, lambda label, cell: f"{cell[0]:.2f} ± {cell[1]:.2f}"))
-_DEVICES = UNEQUAL_NUMBERS | {title + EQUAL: _MEANS[title] for title in UNEQUAL_NUMBERS}
+_CELLS = comparison.accuracy_tables(
+    each_arm(_TABLE_1, lambda label, cell: f"{cell[0]:.2f} ± {cell[1]:.2f}")
+)
+_DEVICES = claims.UNEQUAL_NUMBERS | {
+    title + EQUAL: _MEANS[title] for title in claims.UNEQUAL_NUMBERS
+}
 
 PAPER = DECLARED.paper(
     (
@@ -161,9 +153,9 @@ PAPER = DECLARED.paper(
             "tab02",
             tab02,
             claims.fig02,
-            draw=draw_rounds(ROUNDS),
+            draw=comparison.draw_rounds(claims.ROUNDS),
             claims=lambda data: claims.tab02(reported_curves(data), data["targets"]),
-            tables=rounds_tables(ROUNDS, TARGETS),
+            tables=comparison.rounds_tables(claims.ROUNDS, claims.TARGETS),
         ),
         _figure(
             "tab03",
@@ -176,11 +168,11 @@ PAPER = DECLARED.paper(
             "tab04",
             tab04,
             claims.tab04,
-            draw=_draw_accuracies(ABLATION_NUMBERS),
-            tables=_printed(ABLATION_NUMBERS, "{:.2f}"),
+            draw=_draw_accuracies(claims.ABLATION_NUMBERS),
+            tables=_printed(claims.ABLATION_NUMBERS, "{:.2f}"),
         ),
         _figure("fig03a", fig03a, claims.fig03a),
         _figure("fig03b", fig03b, claims.fig03b),
     ),
-    TERMS,
+    comparison.TERMS,
 )

@@ -13,35 +13,11 @@ from ..kit.curves import plus_minus, read_panels, write_panels
 from ..kit.drawing import convergence, dots, side_by_side
 from ..kit.paper import Arms, Data, Figure, Setting, by_title, each_arm
 from ..kit.store import Store
+from . import arms as training
+from . import claims as judged
 from . import graphs, study
-from .arms import (
-    BASELINES,
-    DECLARED,
-    DIR,
-    PATHO,
-    Outcome,
-    fig03,
-    learned,
-    learned_with,
-    malicious_choosers,
-    malicious_senders,
-    measured,
-    scale_of,
-    tab01,
-    tab02,
-    tab03,
-)
-from .claims import (
-    ACCURACIES,
-    FIRST_EPOCHS,
-    PERIODS,
-    comparable,
-    hidden,
-    periods,
-    random_graph,
-    table_1,
-    variances,
-)
+from .arms import DECLARED, DIR, PATHO, Outcome
+from .claims import ACCURACIES
 from .graphs import draw_graphs, graph_table, graphs_of, malicious_shares, round_page
 
 Panels = Mapping[str, Mapping[str, Outcome]]
@@ -58,7 +34,7 @@ def _accuracy_figure(
     tables: Callable[[Panels], Sequence[Table]],
 ) -> Figure:
     def compute(setting: Setting, store: Store) -> Data:
-        panels = each_arm(arms(setting), lambda label, runs: measured(label, runs, store))
+        panels = each_arm(arms(setting), lambda label, runs: training.measured(label, runs, store))
         return {"panels": write_panels(panels)}
 
     return DECLARED.figure(
@@ -86,7 +62,7 @@ def _graph_figure(
     """
 
     def compute(setting: Setting, store: Store) -> Data:
-        scale = scale_of(setting)
+        scale = training.scale_of(setting)
         rounds = shown(scale.rounds - 1, scale.snapshots)
         panels = {
             label: graphs_of(runs, store, rounds)
@@ -134,9 +110,9 @@ def _variances(name: str, *titles: str, elsewhere: Sequence[str] = ()) -> Figure
     """Return a figure of accuracy and variance on some splits; others judge those `elsewhere`."""
     return _accuracy_figure(
         name,
-        lambda setting: tab01(setting, *titles),
+        lambda setting: training.tab01(setting, *titles),
         draw=draw_variances,
-        claims=lambda panels: variances(
+        claims=lambda panels: judged.variances(
             {title: arms for title, arms in panels.items() if title not in elsewhere}
         ),
         tables=accuracy_tables,
@@ -156,9 +132,9 @@ def draw_variances(panels: Panels) -> Picture:
     picture, axes = side_by_side(len(panels), (4.6 * len(panels), 3.8))
     for ax, (title, arms) in zip(axes, panels.items(), strict=True):
         for label, one in arms.items():
-            if label in hidden(title):
+            if label in judged.hidden(title):
                 continue
-            color = "#7F7F7F" if label in BASELINES else "#D55E00"
+            color = "#7F7F7F" if label in training.BASELINES else "#D55E00"
             place = (one["accuracy"].mean(), one["variance"].mean())
             ax.plot(*place, "o", color=color, markersize=4)
             ax.annotate(label, place, fontsize=7, xytext=(3, 2), textcoords="offset points")
@@ -236,53 +212,57 @@ PAPER = DECLARED.paper(
     (
         _accuracy_figure(
             "tab01",
-            tab01,
+            training.tab01,
             draw=partial(draw_accuracies, paper=_MEANS),
-            claims=table_1,
+            claims=judged.table_1,
             tables=accuracy_tables,
         ),
         _accuracy_figure(
             "tab02",
-            tab02,
+            training.tab02,
             draw=draw_accuracies,
-            claims=comparable,
-            tables=grid_tables(FIRST_EPOCHS, "epochs"),
+            claims=judged.comparable,
+            tables=grid_tables(judged.FIRST_EPOCHS, "epochs"),
         ),
         _accuracy_figure(
             "tab03",
-            tab03,
+            training.tab03,
             draw=draw_accuracies,
-            claims=periods,
-            tables=grid_tables(PERIODS, "period"),
+            claims=judged.periods,
+            tables=grid_tables(judged.PERIODS, "period"),
         ),
         _variances("fig01", PATHO),
-        _graph_figure("fig02", learned_with(2, 3), graphs.sparser, shown=_ends),
+        _graph_figure("fig02", training.learned_with(2, 3), graphs.sparser, shown=_ends),
         _accuracy_figure(
-            "fig03", fig03, draw=draw_curves, claims=random_graph, tables=accuracy_tables
+            "fig03",
+            training.fig03,
+            draw=draw_curves,
+            claims=judged.random_graph,
+            tables=accuracy_tables,
         ),
-        _graph_figure("fig04a", malicious_senders, graphs.ceased, shown=_ends),
-        _graph_figure("fig04b", malicious_choosers, graphs.segregated, shown=_ends),
+        _graph_figure("fig04a", training.malicious_senders, graphs.ceased, shown=_ends),
+        _graph_figure("fig04b", training.malicious_choosers, graphs.segregated, shown=_ends),
         _variances("fig05", "FEMNIST"),
         _variances("fig06", "CINIC-10, Dir(0.1)", "CINIC-10, Patho(3)"),
         _variances("fig07", DIR, PATHO, elsewhere=[PATHO]),
-        *(_paged(f"fig{8 + k:02d}", learned_with(k), graphs.evolution) for k in range(4)),
-        _paged("fig12", malicious_senders, _nothing),
-        _paged("fig13", malicious_choosers, _nothing),
+        *(_paged(f"fig{8 + k:02d}", training.learned_with(k), graphs.evolution) for k in range(4)),
+        _paged("fig12", training.malicious_senders, _nothing),
+        _paged("fig13", training.malicious_choosers, _nothing),
         _graph_figure(
             "fig14",
-            malicious_choosers,
+            training.malicious_choosers,
             graphs.rare,
             shown=lambda last, step: range(last + 1),
             draw=draw_malicious_shares,
         ),
-        _graph_figure("fig15", learned, graphs.asymmetry),
+        _graph_figure("fig15", training.learned, graphs.asymmetry),
         DECLARED.figure(
             "study",
             compute=study.compute,
             draw=study.draw,
             claims=study.judged,
             arms=study.arms,
-            differences=lambda setting: scale_of(setting).differences,
+            differences=lambda setting: training.scale_of(setting).differences,
             tables=study.tables,
             page=_page_of(study.arms, "dpfl-study: learned graphs of DPFL with a budget"),
         ),

@@ -402,9 +402,7 @@ def rounds_tables(paper: Rounds, targets: Mapping[str, float]) -> Callable[[Data
     ]
 
 
-def accuracy_tables(
-    paper: Mapping[str, Mapping[str, str]],
-) -> Callable[[Data], Sequence[Table]]:
+def accuracy_tables(paper: Mapping[str, Mapping[str, str]]) -> Callable[[Data], Sequence[Table]]:
     """Return a function that makes an :func:`accuracy_table` of each panel, `paper` by title."""
     return lambda data: [
         accuracy_table(title, arms, paper.get(title, {}))

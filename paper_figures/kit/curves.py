@@ -66,22 +66,16 @@ class Curve:
         return cls(np.array(seeds), epochs, mean, low, high, columns)
 
 
-def write_panels(value: Any) -> Any:
+def write_panels(value: Any, *, rounded: bool = False) -> Any:
     """Return nested mappings of curves and arrays as JSON values.
 
     Curves become mappings of lists, rounded to 6 decimals.
     """
     if isinstance(value, Curve):
-        return _rounded(asdict(value))
+        return write_panels(asdict(value), rounded=True)
     if isinstance(value, Mapping):
-        return {key: write_panels(entry) for key, entry in value.items()}
-    return np.asarray(value).tolist()
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _rounded(entry) for key, entry in value.items()}
-    return np.round(value, 6).tolist()
+        return {key: write_panels(entry, rounded=rounded) for key, entry in value.items()}
+    return (np.round(value, 6) if rounded else np.asarray(value)).tolist()
 
 
 def read_panels(value: Any) -> Any:

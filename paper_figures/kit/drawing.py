@@ -43,6 +43,9 @@ START = " (axis starts at {:g})"
 """What labels of axes say that do not start at 0."""
 
 
+SKEW = "mean skew of the cliques"
+
+
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 
 
@@ -53,7 +56,6 @@ def convergence(
     top: float = 100.0,
     hidden: Sequence[str] = (),
     xlabel: str = "epoch",
-    ylabel: str = "test accuracy, %",
     extremes: bool = True,
 ) -> Figure:
     """Return a plot of accuracy against epochs, with one axes per panel.
@@ -73,8 +75,8 @@ def convergence(
         Upper limit in %, raised to the next whole number above the best node if necessary.
     hidden
         Labels that are not drawn.
-    xlabel, ylabel
-        Labels of the axes.
+    xlabel
+        Label of the axes of time.
     extremes
         Whether worst and best node are drawn.
 
@@ -96,25 +98,18 @@ def convergence(
     curves = [curve for arms in shown.values() for curve in arms.values()]
     limits = _limits(curves, bottom, top)
     note = START.format(limits[0]) if limits[0] > 0 else ""
-    axes[0].set(ylim=limits, ylabel=ylabel + note)
+    axes[0].set(ylim=limits, ylabel=f"test accuracy, %{note}")
     _add_legend(figure, axes, _seeds_note(max(len(curve.seeds) for curve in curves), extremes))
     return figure
 
 
-def histogram(
-    values: Mapping[str, Mapping[str, np.ndarray]],
-    *,
-    xlabel: str = "mean skew of the cliques",
-    ylabel: str = "experiments",
-) -> Figure:
-    """Return histograms of non-negative values, one axes per panel, with the same bins.
+def histogram(values: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+    """Return histograms of skews of cliques, one axes per panel, with the same bins.
 
     Parameters
     ----------
     values
         Vectors of at least one number by panel title and label.
-    xlabel, ylabel
-        Labels of the axes.
 
     Raises
     ------
@@ -131,26 +126,19 @@ def histogram(
             hatch = HATCHES[list(styles).index(label) % len(HATCHES)]
             look: dict[str, Any] = {"fc": (color, 0.25), "ec": color, "hatch": hatch}
             ax.hist(row, edges, histtype="stepfilled", label=label, **look)
-        ax.set(xlabel=xlabel, xlim=(0, edges[-1] * 1.02))
-    axes[0].set_ylabel(ylabel)
+        ax.set(xlabel=SKEW, xlim=(0, edges[-1] * 1.02))
+    axes[0].set_ylabel("experiments")
     _add_legend(figure, axes)
     return figure
 
 
-def descent(
-    panels: Mapping[str, np.ndarray],
-    *,
-    xlabel: str = "step",
-    ylabel: str = "mean skew of the cliques",
-) -> Figure:
-    """Return a plot of repeated experiments against steps: mean (bold) and extremes (thin).
+def descent(panels: Mapping[str, np.ndarray]) -> Figure:
+    """Return a plot of repeated skews against steps: mean (bold) and extremes (thin).
 
     Parameters
     ----------
     panels
         (repetitions, steps + 1) arrays by panel title; the first column is before the first step.
-    xlabel, ylabel
-        Labels of the axes.
 
     Raises
     ------
@@ -162,8 +150,8 @@ def descent(
         ax.plot(rows.mean(axis=0), color=COLORS[1], linewidth=BOLD)
         for extreme in (rows.min(axis=0), rows.max(axis=0)):
             ax.plot(extreme, color=COLORS[1], linewidth=THIN)
-        ax.set(xlabel=xlabel, xlim=(0, rows.shape[1] - 1))
-    axes[0].set(ylabel=ylabel, ylim=(0, None))
+        ax.set(xlabel="step", xlim=(0, rows.shape[1] - 1))
+    axes[0].set(ylabel=SKEW, ylim=(0, None))
     count = listed_counts(map(len, panels.values()))
     figure.supxlabel(f"bold: mean over {count} experiments; thin: lowest and highest", fontsize=7)
     return figure
@@ -381,5 +369,5 @@ def _draw_dots(ax: Axes, place: float, ours: np.ndarray, paper: float | None) ->
         ax.plot([seen.mean()] * 2, [place - 0.3, place + 0.3], color=blue, linewidth=1.8)
     ax.plot(seen, [place] * len(seen), "o", color=blue, markersize=3, alpha=0.6)
     if paper is not None:
-        hollow = {"markerfacecolor": "none", "markeredgecolor": "#D55E00"}
+        hollow: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": "#D55E00"}
         ax.plot([paper], [place], "D", markersize=4.5, **hollow)

@@ -134,8 +134,7 @@ def computed(
     if _is_in_earlier_report(figure, setting, store, runs):
         if page is not None:
             page.unlink(missing_ok=True)  # it would show other runs
-        _write_record(path, store.earlier.figures[key])
-        return _stored(path)
+        return _written(path, store.earlier.figures[key])
     reset_peak_memory()
     start = time.perf_counter()
     data = figure.compute(setting, store)
@@ -153,12 +152,13 @@ def computed(
         "data": data,
         "notes": {name: note_of(store, run) for name, run in runs.items()},
     }
-    _write_record(path, record)
-    return _stored(path)  # with the rounding of JSON, as it is read the next time
+    return _written(path, record)
 
 
-def _write_record(path: Path, record: Mapping[str, Any]) -> None:
+def _written(path: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a record and return it with the rounding of JSON, as it is read the next time."""
     write_text(path, json.dumps(record, separators=(",", ":")))
+    return _stored(path)
 
 
 def _key(figure: Figure, setting: Setting, keys: Sequence[str]) -> str:

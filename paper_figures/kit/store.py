@@ -174,11 +174,6 @@ class Store:
         return dict(found.note)
 
 
-def job_of(run: Run) -> Job:
-    """Return what a process needs to perform a run and to note the numbers of figures."""
-    return Job(run.key, run.tables, extra=_numbers_for_figures)
-
-
 def _numbers_for_figures(experiment: config.Experiment, history: History) -> dict[str, Any]:
     """Return the minibatches in a pass over the largest node's data, and numbers for tables.
 
@@ -276,7 +271,8 @@ def compute_missing(
 
     executor = as_executor(None, min(jobs, max(len(todo), 1)))
     how: dict[str, Any] = {"limit": jobs, "progress": progress, "labels": labels, "title": title}
-    execute(map(job_of, todo), store.root, executor, ended=ended, **how)
+    jobs_to_do = (Job(run.key, run.tables, extra=_numbers_for_figures) for run in todo)
+    execute(jobs_to_do, store.root, executor, ended=ended, **how)
     if errors:
         reasons = "; ".join(errors.values())
         raise Failed(

@@ -5,24 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from ..kit import comparison
 from ..kit.claims import Claim, at_least, judge, judge_each, kind_of
-from ..kit.comparison import (
-    ANY_LEAD,
-    TERMS,
-    accuracy_tables,
-    arm,
-    at_best_stages,
-    compared,
-    differences,
-    draw_rounds,
-    ends_well,
-    leads,
-    reported_curves,
-    rounds_needed,
-    rounds_tables,
-    scale_of,
-    splits_of,
-)
+from ..kit.comparison import ANY_LEAD, compared, leads, reported_curves, splits_of
 from ..kit.curves import Curve, Panels, average, final, read_panels
 from ..kit.drawing import convergence
 from ..kit.paper import Arms, Data, Figure, Setting, declared
@@ -52,11 +37,8 @@ def sooner(data: Data) -> list[Claim]:
     claims = []
     for title, arms in reported_curves(data).items():
         target = data["targets"][title]
-        needed = rounds_needed(arms, target)
-        for label, said in (
-            (OURS, "all other methods"),
-            ("DFedPGP", "all methods but PFedDST"),
-        ):
+        needed = comparison.rounds_needed(arms, target)
+        for label, said in ((OURS, "all other methods"), ("DFedPGP", "all methods but PFedDST")):
             others = sorted(set(arms) - {OURS, label})
             printed = None
             if title in TARGETS:  # the ratio of the paper's rounds to those of the next method
@@ -105,7 +87,7 @@ def _leads(title: str, arms: Mapping[str, Curve]) -> list[Claim]:
 def steady(panels: Panels) -> list[Claim]:
     """Judge that PFedDST is stable, by curves at all rounds that were tested."""
     return [
-        ends_well(f"{title}: PFedDST is stable.", arms[OURS], "of all rounds")
+        comparison.ends_well(f"{title}: PFedDST is stable.", arms[OURS], "of all rounds")
         for title, arms in panels.items()
     ]
 
@@ -147,7 +129,7 @@ CIFAR_10, CIFAR_100, MNIST = TITLES = "CIFAR-10, c=2", "CIFAR-100, c=5", "MNIST,
 def _on(*titles: str, labels: tuple[str, ...] = LABELS) -> Callable[[Setting], Arms]:
     """Return a function that gives the arms of some methods on some splits."""
     return lambda setting: {
-        title: {label: arm(setting, title, label) for label in labels}
+        title: {label: comparison.arm(setting, title, label) for label in labels}
         for title in splits_of(setting, *titles)
     }
 
@@ -164,7 +146,7 @@ def _figure(name: str, *titles: str, **code: Any) -> Figure:
     def of_runs(setting: Setting) -> tuple[str, ...]:
         there = splits_of(setting, *titles)
         exploration = [peers.exploration(setting, there)] if there else []
-        return (*differences(setting), *DECLARED["differences"], *exploration)
+        return (*comparison.differences(setting), *DECLARED["differences"], *exploration)
 
     return DECLARED.figure(name, differences=of_runs, **code)
 
@@ -173,7 +155,7 @@ def _figure_2(name: str, kind: str, claims: Callable[[Data], list[Claim]]) -> Fi
     arms = _on(CIFAR_10, labels=(OURS,))
 
     def compute(setting: Setting, store: Store) -> Data:
-        return peers.accuracies_of_peers(arms(setting), scale_of(setting).neighbors)
+        return peers.accuracies_of_peers(arms(setting), comparison.scale_of(setting).neighbors)
 
     draw = peers.draw_peers(kind)
     return _figure(name, CIFAR_10, compute=compute, draw=draw, claims=claims, arms=arms)
@@ -188,9 +170,9 @@ def _curve_figure(name: str, split: str) -> Figure:
             draw=lambda data: convergence(reported_curves(data), xlabel="round", extremes=False),
             claims=lambda data: [
                 *best(reported_curves(data)),
-                *steady(at_best_stages(read_panels(data["panels"]))),
+                *steady(comparison.at_best_stages(read_panels(data["panels"]))),
             ],
-            tables=accuracy_tables({}),
+            tables=comparison.accuracy_tables({}),
         ),
     )
 
@@ -206,9 +188,9 @@ PAPER = DECLARED.paper(
             *TITLES,
             **compared(
                 tab01,
-                draw=draw_rounds(ROUNDS),
+                draw=comparison.draw_rounds(ROUNDS),
                 claims=sooner,
-                tables=rounds_tables(ROUNDS, TARGETS),
+                tables=comparison.rounds_tables(ROUNDS, TARGETS),
                 targets=TARGETS,
             ),
         ),
@@ -231,5 +213,5 @@ PAPER = DECLARED.paper(
             differences=peers.sensitivity_differences,
         ),
     ),
-    TERMS,
+    comparison.TERMS,
 )

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from analysis.same_as_before import cases, command
-from analysis.same_as_before.command import differences, main
-from analysis.same_as_before.public import laid_out
+from analysis.same_as_before.command import differences, laid_out, main
 from analysis.same_as_before.side import SEPARATOR
 from topofl import algorithms
 

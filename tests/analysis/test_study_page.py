@@ -12,7 +12,6 @@ from analysis.study.page import write_page
 from analysis.study.runs import PREDICTORS
 from analysis.study.scenarios import GRAPHS
 from analysis.study.statistics import OUTCOMES
-from tests import browser
 from tests.browser import needs_browser
 from tests.rows.pages import CELLS, PAGES, cell
 from tests.rows.pages import STUDY_NAMES as NAMES
@@ -280,25 +279,3 @@ def test_dragging_over_the_plot_highlights_what_is_inside(tab):
     inside = [x > start[0] and start[1] < y < end[1] for x, y in tab.run(center)]
     assert lit == inside
     assert 0 < sum(lit) < len(NAMES)
-
-
-@needs_browser
-def test_the_current_view_and_all_sentences_are_printed(tab):
-    tab.call("Emulation.setEmulatedMedia", media="print", features=[])
-    visible = "document.querySelector('{}').checkVisibility()"
-    assert not tab.run(visible.format(".controls"))
-    for kept in ("#scatter svg", "#correlation", "#caption", ".sentences li:last-child", "#names"):
-        assert tab.run(visible.format(kept)), kept
-    assert tab.run(browser.CONTRAST)[1] == []
-
-
-@needs_browser
-def test_plots_and_selects_are_described(tab):
-    assert tab.run("document.querySelectorAll('#panels svg').length") == len(CELLS) - 2
-    assert tab.run("document.querySelectorAll('#spectra-panels svg').length") == 6
-    nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
-    shown = [node for node in nodes if not node["ignored"]]
-    assert [node["role"]["value"] for node in shown].count("combobox") == 5
-    said = " ".join(node.get("name", {}).get("value", "") for node in shown)
-    assert "Scatter plot of learning phase over H_10, digits 60, 2 shards, D-SGD" in said
-    assert "Label energy over eigenvalues of ring" in said

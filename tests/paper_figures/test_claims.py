@@ -42,10 +42,7 @@ from tests.rows.papers import (
     line,
 )
 
-GRIDS = {
-    "every fourth epoch": np.linspace(0, 100, 26),
-    "quick": np.linspace(0, 46, 11),
-}
+GRIDS = {"every fourth epoch": np.linspace(0, 100, 26), "quick": np.linspace(0, 46, 11)}
 SMOKE = np.array([0.0, 0.9, 1.8])
 
 

@@ -17,7 +17,6 @@ from paper_figures.kit import comparison
 from paper_figures.kit.claims import FAILS
 from paper_figures.kit.comparison import (
     METHODS,
-    STAGES,
     accuracy_table,
     best_stage,
     reported,
@@ -255,19 +254,12 @@ def test_targets_are_the_papers_or_ninety_percent_of_the_best():
     assert targets_of("paper", panels, TARGETS) == {DIR: 80.0}
 
 
-def test_stages_are_those_of_evaluations():
-    assert list(STAGES.values()) == ["", "before_exchange", "fine_tuned"]
-
-
 @pytest.mark.slow
 def test_pictures_have_one_line_a_method_and_dots_of_ours_and_the_papers(whole):
     _, results = whole
     result = results["dfedpgp-fig02"]
-    axes = result.figure.draw(result.data).axes
-    assert [ax.get_title() for ax in axes] == [f"(a) {DIR}", f"(b) {PAT}"]
-    for ax in axes:
-        assert ax.get_xlabel() == "round"
-        assert len(ax.lines) == len(TABLE_1)  # without worst and best client
+    lines = [len(ax.lines) for ax in result.figure.draw(result.data).axes]
+    assert lines == [len(TABLE_1)] * 2  # without worst and best client
     result = results["dfedpgp-tab04"]
     ax = result.figure.draw(result.data).axes[0]
     assert [label.get_text() for label in ax.get_yticklabels()] == list(ABLATION)

@@ -37,10 +37,8 @@ ROUNDS = (
 
 def test_shared_labels_are_what_two_nodes_have_in_common():
     shares = COUNTS / COUNTS.sum(1, keepdims=True)
-    for i in range(5):
-        for j in range(5):
-            wanted = 1 - np.abs(shares[i] - shares[j]).sum() / 2
-            assert peers.shared_labels(COUNTS)[i, j] == pytest.approx(wanted)
+    wanted = 1 - np.abs(shares[:, None] - shares).sum(2) / 2
+    np.testing.assert_allclose(peers.shared_labels(COUNTS), wanted)
 
 
 def test_overlap_and_chance_agree_with_the_metric_of_labels():
@@ -73,17 +71,12 @@ def test_the_cold_start_is_told_with_its_rounds(name, tmp_path):
     (tmp_path / "train-images-idx3-ubyte").touch()
     setting = Setting("quick", (0,), tmp_path)
     told = peers.exploration(setting, [name] if name else [CIFAR_10, MNIST])
-    both = (
-        "4 of 25 rounds (CIFAR-10, c=2), 10 of 20 rounds (MNIST, Dir(0.3)); at the "
-        "paper's scale it is 10 of 500"
-    )
-    assert told.endswith(
-        both if name is None else both.replace(", 10 of 20 rounds (MNIST, Dir(0.3))", "")
-    )
+    mnist = "" if name else ", 10 of 20 rounds (MNIST, Dir(0.3))"
+    both = f"4 of 25 rounds (CIFAR-10, c=2){mnist}; at the paper's scale it is 10 of 500"
+    assert told.endswith(both)
     for figure in PAPER.figures[:5]:
-        assert any(text.startswith("cold start") for text in figure.differences(setting)) == (
-            "fig04" not in figure.id
-        )
+        is_said = any(text.startswith("cold start") for text in figure.differences(setting))
+        assert is_said == ("fig04" not in figure.id)
 
 
 def panel(overlap, chance=20.0):

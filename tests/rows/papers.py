@@ -502,9 +502,7 @@ JUDGED = {
         _of_peers,
     ),
     "pfeddst-labels": _judged(
-        peers.alike,
-        {"overlap": [22.0, 24.0]},
-        lambda spec, seeds: _alike(spec["overlap"], seeds),
+        peers.alike, {"overlap": [22.0, 24.0]}, lambda spec, seeds: _alike(spec["overlap"], seeds)
     ),
     "dpfl-tab01": _judged(dpfl_claims.table_1, _dpfl_table_1, outcomes),
     "dpfl-fig07": _judged(
@@ -513,16 +511,12 @@ JUDGED = {
     "dpfl-tab02": _judged(dpfl_claims.comparable, lambda: {PATHO: grid(FIRST_EPOCHS)}, outcomes),
     "dpfl-tab03": _judged(dpfl_claims.periods, lambda: {D10: grid(PERIODS)}, outcomes),
     "dpfl-fig03": _judged(
-        dpfl_claims.random_graph,
-        {D10: {"DPFL, 0.1 n": 84, "DPFL, 0.1 n, random": 80}},
-        outcomes,
+        dpfl_claims.random_graph, {D10: {"DPFL, 0.1 n": 84, "DPFL, 0.1 n, random": 80}}, outcomes
     ),
     "dpfl-fig02": _judged(dpfl_graphs.sparser, {"DPFL": [FULL, RING]}, heard),
     "dpfl-fig08": _judged(dpfl_graphs.evolution, {"DPFL": [RING] * 4 + [FULL] * 7}, heard),
     "dpfl-fig15": _judged(
-        dpfl_graphs.asymmetry,
-        {"DPFL": [RING, FULL], "DPFL, 0.1 n": [RING, HALF]},
-        heard,
+        dpfl_graphs.asymmetry, {"DPFL": [RING, FULL], "DPFL, 0.1 n": [RING, HALF]}, heard
     ),
     "dpfl-fig04a": _judged(dpfl_graphs.ceased, {"DPFL": [BAD, GOOD], "malicious": [3]}, heard),
     "dpfl-fig04b": _judged(

@@ -66,14 +66,6 @@ def test_either_verdict_is_wrong_in_at_most_one_case_of_forty(k):
         assert abs((verdicts == verdict).mean() - 0.025) < slack
 
 
-@pytest.mark.parametrize(("sign", "expected"), [(1, HOLDS), (-1, FAILS)])
-def test_what_is_far_from_the_threshold_is_decided_but_not_by_one_seed(sign, expected):
-    rng = np.random.default_rng(0)
-    verdicts = [at_least(rng.normal(5 * sign, 1, 5)).verdict for _ in range(500)]
-    assert verdicts.count(expected) > 490
-    assert at_least([sign * 1e9]).verdict == at_most([sign * 1e9]).verdict == UNDECIDED
-
-
 @pytest.mark.parametrize(
     ("value", "threshold", "above", "below"),
     [
@@ -114,14 +106,6 @@ def test_what_is_shown_is_the_difference_of_the_means():
     assert claim.ours.mean > (ours - np.max(list(others.values()), axis=0)).mean()
     assert claim.shown_part.name == "a"  # the first of two equals
     assert "shown: a; of 2 comparisons 0 HOLDS, 0 FAILS" in shown_number(claim)
-
-
-def test_any_is_every_of_the_negation():
-    turned = {HOLDS: FAILS, FAILS: HOLDS, UNDECIDED: UNDECIDED}
-    rng = np.random.default_rng(1)
-    for values in rng.normal(1.0, 2, (300, 3, 3)):
-        rows = dict(zip("abc", values, strict=True))
-        assert at_most(rows).verdict == turned[some(rows).verdict]
 
 
 @pytest.mark.parametrize("m", [2, 9])

@@ -1,8 +1,5 @@
 """Pictures show exactly the curves that they are given, and are saved whole."""
 
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
@@ -72,43 +69,11 @@ def test_a_panel_has_a_bold_mean_two_thin_extremes_and_a_band_of_seeds_an_arm():
     assert [ax.get_title() for ax in convergence(MNIST).axes] == ["MNIST"]
 
 
-def test_a_label_looks_the_same_in_all_panels_and_different_from_others():
-    first, second = (look(ax) for ax in convergence(PANELS).axes)
-    assert first["full"] == second["full"]
-    assert first["cliques"] == second["cliques"]
-    # The first label, most often what the others are compared with, is black.
-    assert first["full"][0] == "#000000"
-    for k in range(3):  # color, dashes, marker: each alone tells them apart
-        assert len({str(style[k]) for style in (first | second).values()}) == 4
-    many = convergence({"many": {str(k): curve(50, seeds=1, epochs=2) for k in range(35)}})
-    looks = list(look(many.axes[0]).values())
-    assert len({str(style) for style in looks}) == 35
-    assert all(one != other for one, other in pairwise(looks))
-    for one, again in zip(looks, looks[7:], strict=False):  # where a color comes again
-        assert one[0] == again[0]
-        assert one[2] != again[2]
-
-
 def test_hidden_arms_are_absent_and_change_nothing():
     figure = convergence(PANELS, hidden=("ring", "not there"))
     assert "ring" not in look(figure.axes[0])
     assert len(figure.axes[0].get_lines()) == 6
     assert legend(figure) == ["full", "cliques", "random"]
-
-
-def test_the_legend_has_every_label_once_and_hides_nothing():
-    long = {label * 6: arm for label, arm in PANELS["CIFAR-10"].items()}
-    for shown in (PANELS, {"one": long}, {"one": long, "two": long}):
-        figure = convergence(shown)
-        labels = dict.fromkeys(label for arms in shown.values() for label in arms)
-        assert legend(figure) == list(labels)
-        figure.draw_without_rendering()
-        box = figure.legends[0].get_window_extent()
-        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
-        assert box.y1 <= figure.bbox.y1
-        assert all(box.y0 >= ax.get_tightbbox().y1 for ax in figure.axes)
-        note = figure._supxlabel.get_window_extent()
-        assert figure.bbox.x0 < note.x0 < note.x1 < figure.bbox.x1
 
 
 @pytest.mark.parametrize(("end", "bottom"), [(91, 89), (88.4, 80), (80.2, 70), (60, 50), (12, 0)])
@@ -142,15 +107,6 @@ def test_pictures_of_the_scale_smoke_say_so_and_start_at_0():
     assert titled.get_suptitle() == f"row: a node; {said}"
     assert not titled.get_supxlabel()  # where a legend may be
     plt.close("all")
-
-
-def test_the_note_says_what_is_drawn():
-    note = convergence(PANELS).get_supxlabel()
-    assert "averages over 2 seeds" in note
-    assert "shaded" in note
-    alone = convergence({"MNIST": {"full": curve(92, seeds=1)}}).get_supxlabel()
-    assert "one seed" in alone
-    assert "shaded" not in alone
 
 
 def test_histograms_count_every_value_once_over_the_same_bins():
@@ -200,30 +156,3 @@ def test_files_are_the_same_to_the_last_byte(tmp_path):
         assert "Software" not in image.info
     assert first[1].read_bytes().startswith(b"%PDF")
     assert b"CreationDate" not in first[1].read_bytes()
-
-
-def test_files_are_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
-    old = save(convergence(MNIST), tmp_path / "a")
-    before = [path.read_bytes() for path in old]
-    picture = histogram({"MNIST": {"greedy": np.ones(3)}})
-
-    def fail(*args, **options):
-        raise RuntimeError("inside")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("matplotlib.backends.backend_pdf.FigureCanvasPdf.print_pdf", fail)
-        with pytest.raises(RuntimeError, match="inside"):
-            save(picture, tmp_path / "a")
-    assert [path.read_bytes() for path in old] == before
-    save(picture, tmp_path / "a")
-    assert all(path.read_bytes() != content for path, content in zip(old, before, strict=True))
-    assert sorted(tmp_path.iterdir()) == sorted(old)
-
-
-def test_nothing_stays_open_and_threads_do_not_disturb_each_other(tmp_path):
-    open_before = plt.get_fignums()
-    with ThreadPoolExecutor(4) as pool:
-        files = list(pool.map(lambda k: save(convergence(MNIST), tmp_path / str(k)), range(4)))
-    for same in zip(*files, strict=True):
-        assert len({path.read_bytes() for path in same}) == 1
-    assert plt.get_fignums() == open_before

@@ -52,10 +52,8 @@ def test_what_has_not_changed_is_not_run_again(earlier, performed, tmp_path, nam
     assert (again.data, again.claims, again.made) == (first.data, first.claims, first.made)
     assert (again.runs, again.kept, again.untimed, again.unnoted) == (first.runs, first.runs, 0, 0)
     assert again.seconds == pytest.approx(first.seconds)
-    assert (
-        f"the numbers of {first.runs} of these runs, which had the same settings"
-        in (tmp_path / "smoke" / f"{name}-report.md").read_text()
-    )
+    said = f"the numbers of {first.runs} of these runs, which had the same settings"
+    assert said in (tmp_path / "smoke" / f"{name}-report.md").read_text()
 
 
 def test_of_changed_arms_only_these_are_run(earlier, performed, tmp_path, monkeypatch):
@@ -70,10 +68,8 @@ def test_of_changed_arms_only_these_are_run(earlier, performed, tmp_path, monkey
     assert {label: now[label] for label in now if label != "PFedDST"} == {
         label: was[label] for label in was if label != "PFedDST"
     }
-    assert (
-        now["PFedDST"]["after training"]["numbers"]["seconds"]
-        != was["PFedDST"]["after training"]["numbers"]["seconds"]
-    )
+    seconds = [one["PFedDST"]["after training"]["numbers"]["seconds"] for one in (was, now)]
+    assert seconds[0] != seconds[1]
     assert (again.runs, again.kept) == (7, 6)
     told = json.loads((tmp_path / "smoke" / f"{FOREIGN}.json").read_text())
     # The next report can be made of this one.
@@ -97,12 +93,8 @@ def test_finished_runs_come_before_kept_numbers(earlier, tmp_path):
     arm = figure.arms(setting)["MNIST"]["fully-connected"]
     assert store.earlier_curves(arm) == earlier[1][FIGURE].data["MNIST"]["fully-connected"]
     assert store.earlier_curves(arm[::-1]) is None
-    assert (
-        store.earlier_curves(
-            [Run({**arm[0].tables, "run": {**arm[0].tables["run"], "rounds": 3}}), arm[1]]
-        )
-        is None
-    )
+    other = Run({**arm[0].tables, "run": {**arm[0].tables["run"], "rounds": 3}})
+    assert store.earlier_curves([other, arm[1]]) is None
     for run in arm:
         store.folder(run).mkdir(parents=True)
         (store.folder(run) / "run.json").write_text("{}")
@@ -127,10 +119,8 @@ def test_files_that_do_not_say_time_are_taken_and_this_is_told(earlier, performe
     )
     assert (again.kept, again.untimed) == (again.runs, again.runs)
     told = (tmp_path / "b" / "smoke" / f"{FIGURE}-report.md").read_text()
-    assert (
-        "time and memory of 6 of these are unknown; the environment of 6 of these was not recorded"
-        in told
-    )
+    missing = "time and memory of 6 of these are unknown; the environment of 6 of these was not"
+    assert missing in told
     assert not performed
 
 

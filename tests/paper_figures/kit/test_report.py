@@ -15,7 +15,6 @@ from paper_figures.kit.report import command_of, to_markdown
 from tests import markup
 from tests.browser import needs_browser
 from tests.rows.pages import EVIL, LONG, PAGES, result, some_report, some_results
-from topofl import NotApplicable, Spread, Table
 
 
 @pytest.fixture(scope="module")
@@ -237,10 +236,7 @@ def test_no_figure_is_a_report_too(folder):
 
 @pytest.mark.parametrize(
     ("words", "changes"),
-    [
-        ("verdicts say nothing", {"scale": "smoke"}),
-        ("There is only one seed", {"seeds": (1,)}),
-    ],
+    [("verdicts say nothing", {"scale": "smoke"}), ("There is only one seed", {"seeds": (1,)})],
 )
 def test_readers_are_warned_of_verdicts_that_mean_little(folder, words, changes):
     warned = some_report([], **changes)
@@ -277,29 +273,6 @@ def test_the_command_in_the_report_repeats_it(scale, seeds, datasets, words):
     setting = Setting(scale, tuple(range(seeds)), datasets=datasets)
     shown = command_of("dfedpgp", DFEDPGP.figures, setting)
     assert shown == f"topofl reproduce dfedpgp --scale {scale} {words} --report"
-
-
-@needs_browser
-@pytest.mark.parametrize("width", [1200, 1500])
-def test_tables_fit_wide_windows_and_titles_have_room(started, folder, width):
-    """The table has the columns of the arms of D-Cliques, the widest of the reports."""
-    heads = ("arm", "mean degree", "messages", "messages, as in the paper", "MB", "spectral gap")
-    heads += ("heterogeneity", "clique skew", "accuracy % mean", "worst node", "best node")
-    row = ("D-Cliques (fully-connected)", 19.0, 19.0, 19.0, 0.00806, 0.08575, 0.002282)
-    cells = (*row, NotApplicable("none"), *([Spread(16.25, 15.5, 17.0)] * 4))
-    title = "D-SGD on the complete graph, a grid and a ring, with IID data and with two shards"
-    arms = Table((*heads, "epochs to 47 %"), (cells,))
-    path = folder / "wide.html"
-    some = some_report([result(folder, "dcliques-fig01", title, (), (arms,))])
-    path.write_text(report.to_html(some), encoding="utf-8")
-    started.resize(width)
-    started.visit(path)
-    boxes = "Array.from(document.querySelectorAll('.scroller'), (box) => [box.scrollWidth, "
-    sizes = started.run(f"{boxes}box.clientWidth])")
-    assert len(sizes) > 1
-    assert all(inner <= outer for inner, outer in sizes)
-    shown = "document.querySelector('.linked td:nth-child(2)').offsetWidth"
-    assert started.run(shown) >= 15 * 16
 
 
 @needs_browser

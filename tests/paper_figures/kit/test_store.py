@@ -35,17 +35,10 @@ RUN = Run(tables())
 BAD = Run(tables(algorithm_lr=1e38, run_rounds=5))
 
 
-def test_everything_that_determines_a_run_is_in_its_key():
-    changes = {"data_n": 9, "data_seed": 1, "data_split_seed": 1, "data_enlarge": 2}
-    changes |= {"topology_inter": "ring", "topology_seed": 1, "algorithm_name": "dsgd"}
-    changes |= {"algorithm_lr": 0.4, "algorithm_momentum": 0.5, "run_rounds": 3, "run_seed": 1}
-    changes |= {"run_init": "independent", "run_eval_examples": 50}
-    keys = {Run(tables(**{key: value})).key for key, value in changes.items()}
-    assert len(keys | {RUN.key}) == len(changes) + 1
+def test_neither_the_order_of_settings_nor_the_device_is_in_the_key():
     turned = {name: dict(reversed(table.items())) for name, table in reversed(tables().items())}
     assert Run(turned).key == RUN.key
     assert Run(tables(compute_device="cpu")).key == Run(tables(compute_device=None)).key == RUN.key
-    assert replace(RUN, tables=tables(run_seed=7)).seed == 7
 
 
 @pytest.mark.parametrize("module", ["topofl._support.machine", "torch", "numpy"])
