@@ -14,7 +14,6 @@ from tests.rows.commands import contents, train
 from topofl import config
 from topofl._support.locks import locked
 from topofl.cli import folders
-from topofl.cli import run as module_of_run
 from topofl.cli.folders import PARTIAL_RECORD
 from topofl.history import History
 from topofl.runs import RunStore, curves_of, sweep, work
@@ -156,7 +155,7 @@ def test_killed_while_a_longer_run_is_saved_the_record_is_that_of_the_history(to
     assert History.load(HERE).n_rounds == 4
     shell(SKIP)
     assert "run.rounds was 4, is 6" in fails(f"{SKIP} {LONGER}")
-    killed(f"resume {HERE} {LONGER}", shell, module_of_run, "write_config")
+    killed(f"resume {HERE} {LONGER}", shell, folders, "write_config")
     shell(f"resume {HERE} {LONGER}")
     shell(f"{SKIP} {LONGER}")
     assert "run.rounds was 6, is 4" in fails(SKIP)
@@ -184,13 +183,13 @@ def test_a_second_writer_waits_or_finds_the_run(toml, shell, fails, monkeypatch)
     with locked(Path(HERE)):
         assert "no other run is using" in fails(SKIP, 1)
     shell("run small.toml --out other")
-    claimed = module_of_run.claimed
+    claimed = folders.claimed
 
     def late(out):  # another command finishes the run before this one has the lock
         shutil.copytree("other", out, dirs_exist_ok=True)
         return claimed(out)
 
-    monkeypatch.setattr(module_of_run, "claimed", late)
+    monkeypatch.setattr(folders, "claimed", late)
     train(monkeypatch, AssertionError("trained"))
     assert shell(SKIP).out == f"{HERE} is finished; nothing was done\n"
 

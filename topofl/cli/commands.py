@@ -1,7 +1,8 @@
 """The commands and their options: what ``topofl COMMAND --help`` says is in these docstrings.
 
-The parameters of a function are the options of its command, and the section ``Parameters``
-describes them, each with the word that stands for its value.
+A function declares a command: its parameters are the options, and the section ``Parameters``
+describes them, each with the word that stands for its value. Functions of other modules, which
+:data:`COMMANDS` names, perform the commands.
 """
 
 import csv
@@ -657,8 +658,8 @@ COMMANDS: dict[str, tuple[str, *tuple[Function, ...]]] = {
     "spectral": ("topofl.cli.graphs:spectral", spectral, data_options, table_options),
     "recommend": ("topofl.cli.graphs:recommend", recommend, data_options, table_options),
     "explore": ("topofl.cli.programs:explore", explore),
-    "run": ("topofl.cli.run:run", run, training_options),
-    "resume": ("topofl.cli.run:resume", resume, training_options, trust_options),
+    "run": ("topofl.cli.run:run", run, training_options, json_options),
+    "resume": ("topofl.cli.run:resume", resume, training_options, json_options, trust_options),
     "sweep": ("topofl.cli.programs:sweep", sweep, table_options),
     "runs": ("topofl.cli.runs:runs", runs, table_options),
     "compare": ("topofl.cli.compare:compare", compare, table_options),
@@ -668,7 +669,7 @@ COMMANDS: dict[str, tuple[str, *tuple[Function, ...]]] = {
     "doctor": ("topofl.cli.doctor:doctor", doctor, json_options),
     "completion": ("topofl.cli.listing:completion", completion),
 }
-"""By its name, what performs a command, the command, and options that it shares with others.
+"""By name: what performs a command, its declaration, and options that it shares with others.
 
 The modules of what performs commands are imported only when they run.
 """

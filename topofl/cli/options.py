@@ -81,7 +81,6 @@ def training_options(
     log: Path | None = None,
     tensorboard: Path | None = None,
     progress: bool | None = None,
-    json: bool = False,
 ) -> None:
     """Options of commands that train one run.
 
@@ -95,8 +94,6 @@ def training_options(
         write scalars for TensorBoard here
     progress
         a bar (default: on terminals)
-    json
-        print a JSON list with one object per row
     """
 
 

@@ -18,23 +18,8 @@ from topofl._support.locks import locked
 from topofl._support.processes import process_count, process_number
 from topofl._support.text import approximate, node_name
 from topofl.callbacks import Event
+from topofl.cli import folders
 from topofl.cli.compare import check_column, table_of_runs
-from topofl.cli.folders import (
-    NEXT,
-    PARTIAL_RECORD,
-    check_history,
-    check_place,
-    check_same,
-    claimed,
-    command_to_resume,
-    is_finished,
-    load_finished,
-    record_in,
-    save_finished,
-    settings_in,
-    settle,
-    write_config,
-)
 from topofl.cli.options import check_alone
 from topofl.cli.output import CommandFailed, json_rows, print_notes, print_remark, print_rows
 from topofl.engine import Interrupted, RankError
@@ -140,7 +125,7 @@ def print_report(name: str, history: History, options: Namespace, remark: str) -
 def _report_finished(out: Path, what: str, options: Namespace) -> None:
     """Print that a run was finished before; with ``--json`` also its scores."""
     if options.json:
-        print_report(str(out), load_finished(out), options, f"{out} {what}")
+        print_report(str(out), folders.load_finished(out), options, f"{out} {what}")
     else:
         print_remark(f"{out} {what}", options.json)
 
@@ -149,30 +134,30 @@ def _run_in_folder(out: Path, experiment: config.Experiment, job: Job, options: 
     """Train a run in a folder of its own."""
     if _is_skipped(out, job, options):
         return
-    check_place(out, options)
-    with claimed(out):
-        settle(out)
+    folders.check_place(out, options)
+    with folders.claimed(out):
+        folders.settle(out)
         if _is_skipped(out, job, options):  # another command has finished it meanwhile
             return
-        check_place(out, options)  # again, now that the folder is locked
-        place = out / NEXT if is_finished(out) else out
+        folders.check_place(out, options)  # again, now that the folder is locked
+        place = out / folders.NEXT if folders.is_finished(out) else out
         try:
             (place / "checkpoints").mkdir(parents=True, exist_ok=True)
             (place / RECORD).unlink(missing_ok=True)  # of a run whose history was removed
-            write_config(place, experiment.tables)
+            folders.write_config(place, experiment.tables)
             history, seconds = _train(place, experiment, options)
         except BaseException as error:
-            settle(out)
+            folders.settle(out)
             if isinstance(error, Interrupted):
                 error.folder = out / "checkpoints"  # their place after settle
             raise
         # Without checkpoints of this run, those in `out` belong to the run that it replaces.
         n_checkpoints = 1 if rounds_in(place / "checkpoints") else 0
         try:
-            settle(out)
+            folders.settle(out)
         except Exception as error:
             elsewhere = history.save(out / "history-not-in-place")
-            command = command_to_resume(out, started_here=True)
+            command = folders.command_to_resume(out, started_here=True)
             raise OSError(
                 f"{error}; the run that was to replace the one in {out} is finished, and its "
                 f"history is saved in {elsewhere}; once nothing is in its way, {command} puts it "
@@ -190,12 +175,13 @@ def _is_skipped(out: Path, job: Job, options: Namespace) -> bool:
     ValueError
         If the folder holds a finished run of other settings, data or versions.
     """
-    if not (options.skip_done and is_finished(out)):
+    if not (options.skip_done and folders.is_finished(out)):
         return False
-    if (out / PARTIAL_RECORD).is_file():  # the process that saved it was killed, or is about to end
+    # the process that saved it was killed, or is about to end
+    if (out / folders.PARTIAL_RECORD).is_file():
         with locked(out, "--out"):
-            settle(out)
-    check_same(out, job)
+            folders.settle(out)
+    folders.check_same(out, job)
     _report_finished(out, "is finished; nothing was done", options)
     return True
 
@@ -211,7 +197,7 @@ def _train(
     def write_again(event: Event) -> None:
         is_removed = not (place / "config.toml").is_file()  # with the folder, during training
         if event.kind == "start" or (event.kind == "checkpoint" and is_removed):
-            write_config(place, experiment.tables)
+            folders.write_config(place, experiment.tables)
 
     checkpoints = place / "checkpoints"
     if process_number() is not None:
@@ -240,7 +226,7 @@ def _resume(options: Namespace) -> None:
             f"{out} holds no run to continue: config.toml is missing; pass a folder of topofl run"
         )
     with locked(out, "DIR"):
-        settle(out)
+        folders.settle(out)
         _continue(out, options)
 
 
@@ -259,11 +245,11 @@ def _asked(out: Path, options: Namespace) -> tuple[config.Experiment, int]:
         experiment = config.load(out / "config.toml", options.set)
     except (ValueError, TypeError) as error:
         names = {text.partition("=")[0].strip() for text in options.set}
-        if is_finished(out) and names - {"run.rounds"}:
+        if folders.is_finished(out) and names - {"run.rounds"}:
             raise only_rounds from error
         raise
     print_notes(experiment.notes)
-    done = History.load(out).n_rounds if is_finished(out) else 0
+    done = History.load(out).n_rounds if folders.is_finished(out) else 0
     is_done = done == experiment.options["rounds"]
     if is_done and experiment.tables != config.load(out / "config.toml").tables:
         raise only_rounds
@@ -285,10 +271,10 @@ def _continue(out: Path, options: Namespace) -> None:
         )
     if not saved:
         print_notes([f"{out} has no checkpoint yet; it starts from the beginning"])
-    check_history(out)
-    tables = asked_for(experiment.tables, record_in(out) if done else None)
+    folders.check_history(out)
+    tables = asked_for(experiment.tables, folders.record_in(out) if done else None)
     job = Job.of(tables, digest_of(experiment.dataset))
-    before = settings_in(out)
+    before = folders.settings_in(out)
     try:
         with _naming_settings(out, before, experiment.tables):
             history, seconds = _train(out, experiment, options, resume=True)
@@ -330,7 +316,7 @@ def _finish(
     asked = {name: job.tables["compute"][name] for name in history.meta["asked"]}
     note = {**note_of(history, seconds, job.digest), "asked": asked}
     record = record_of(job.key, history, experiment.tables_of(history), note)
-    save_finished(out, history, record, n_checkpoints)
+    folders.save_finished(out, history, record, n_checkpoints)
 
 
 def _on_all_ranks(perform: Callable[[Namespace], None], path: Path, options: Namespace) -> None:
