@@ -159,7 +159,11 @@ MODELS = [
     ),
     (ValueError, "examples of a minibatch independently", lambda: Applied(before=normalized)),
     (ValueError, "examples of a minibatch", lambda: Applied(before=lambda x: x - x.mean(0))),
-    (ValueError, "not change its buffers in evaluation, 'mean' changed", lambda: Buffered(0.1)),
+    (
+        ValueError,
+        "not change its buffers in evaluation, 'mean' changed",
+        lambda: Buffered(0.1),
+    ),
     (ValueError, "it holds a computed tensor ('twice')", lambda: Applied(part=Computed())),
     (
         ValueError,
