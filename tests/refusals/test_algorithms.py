@@ -416,7 +416,8 @@ FUNCTIONS = [
         ),
     ),
     *types(
-        algorithms.dsgd, (lambda t: 0.1, "`lr` must be a function of (round, step), got one of (t)")
+        algorithms.dsgd,
+        (lambda t: 0.1, "`lr` must be a function of (round, step), got one of (t)"),
     ),
     *types(
         lambda at: train(descend(lr=0.1), at=at),

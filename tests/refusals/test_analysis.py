@@ -64,7 +64,12 @@ ROWS = [
         lambda: designed_topologies.difference([0.1]),
         lambda: designed_topologies.difference([0.1, 0.2]),
     ),
-    (ValueError, "`samples` must be at least 4, got 3", lambda: samples(3), lambda: samples(4)),
+    (
+        ValueError,
+        "`samples` must be at least 4, got 3",
+        lambda: samples(3),
+        lambda: samples(4),
+    ),
     (
         ValueError,
         "`rounds` must be at least 4000, eight times `every`, got 3999",
@@ -196,7 +201,11 @@ COMMANDS = [
         lambda path: ["spectral", "ring:8", "--rounds", 0, "--html", path / "x.html"],
     ),
     (spectral_report.main, "it is a folder", lambda path: ["ring:8", "--out", path]),
-    (topofl, "did you mean 'ring'?", lambda path: ["spectral", "rng:8", "--html", path / "x.html"]),
+    (
+        topofl,
+        "did you mean 'ring'?",
+        lambda path: ["spectral", "rng:8", "--html", path / "x.html"],
+    ),
 ]
 
 

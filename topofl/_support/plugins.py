@@ -67,7 +67,7 @@ def entry_points(kind: str) -> list[EntryPoint]:
 
     Warns about packages whose entry points cannot be read.
     """
-    group, found = GROUPS.get(kind), set[EntryPoint]()
+    group, found = GROUPS.get(kind, ""), set[EntryPoint]()
     for package in _packages_with_entry_points() if group else ():
         found.update(_entry_points_of(package, group))
     return sorted(found)
@@ -121,7 +121,7 @@ def _entry_points_text(package: metadata.Distribution) -> str:
         return ""
 
 
-def _entry_points_of(package: metadata.Distribution, group: str | None) -> list[EntryPoint]:
+def _entry_points_of(package: metadata.Distribution, group: str) -> list[EntryPoint]:
     words = [str(package.metadata[key]) for key in ("Name", "Version") if package.metadata[key]]
     label = " ".join(words) or "no name"
     try:
