@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import _set_vmap_fallback_enabled
+from torch._C import _functorch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from topofl._support.public import warn_caller
@@ -293,6 +293,7 @@ class Layer(NamedTuple):
     why: str
 
 
+_FUNCTORCH: Any = _functorch  # whose types are not known
 _WORSE = ("batched", "looped", "refused")
 
 
@@ -399,7 +400,7 @@ def _treatment(module: nn.Module, inputs: Tensor, *, whole: bool = False) -> tup
         f"minibatches of at least {network.smallest} examples" if network.smallest > 1 else "",
         *(" ".join(str(one.message).split()) for one in noted),
     ]
-    _set_vmap_fallback_enabled(False)  # which applies one model after another
+    _FUNCTORCH._set_vmap_fallback_enabled(False)  # which applies one model after another
     try:
         _check_batched(network, inputs)
         how = "batched"
@@ -407,7 +408,7 @@ def _treatment(module: nn.Module, inputs: Tensor, *, whole: bool = False) -> tup
         how = "looped"
         about.insert(0, str(error).partition("for this model, since ")[2])
     finally:
-        _set_vmap_fallback_enabled(True)
+        _FUNCTORCH._set_vmap_fallback_enabled(True)
     return how, "; ".join(filter(None, about))
 
 
