@@ -3,12 +3,11 @@
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch._C import _functorch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from topofl._support.public import warn_caller
@@ -293,7 +292,8 @@ class Layer(NamedTuple):
     why: str
 
 
-_FUNCTORCH: Any = _functorch  # whose types are not known
+_FUNCTORCH = cast(Any, torch._C)._functorch  # whose types are not known
+
 _WORSE = ("batched", "looped", "refused")
 
 
