@@ -204,8 +204,8 @@ def _milliseconds(
     ]
     names = [name for name, _ in modules[0].named_parameters()]
 
-    def one_after_another() -> list[list[Tensor]]:
-        found = []
+    def one_after_another() -> list[Tensor]:
+        found = list[list[Tensor]]()
         for module, own, own_x, own_labels in zip(modules, edges, x, labels, strict=True):
             loss = functional.cross_entropy(module(own_x, own), own_labels)
             found.append([*torch.autograd.grad(loss, list(module.parameters()))])

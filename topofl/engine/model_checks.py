@@ -3,12 +3,11 @@
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import _set_vmap_fallback_enabled
 from torch.utils._pytree import tree_leaves, tree_map
 
 from topofl._support.public import warn_caller
@@ -325,6 +324,8 @@ class Layer(NamedTuple):
     why: str
 
 
+_FUNCTORCH = cast(Any, torch._C)._functorch  # whose types are not known
+
 _WORSE = ("batched", "looped", "refused")
 
 
@@ -431,7 +432,7 @@ def _treatment(module: nn.Module, inputs: Tensor, *, whole: bool = False) -> tup
         f"minibatches of at least {network.smallest} examples" if network.smallest > 1 else "",
         *(" ".join(str(one.message).split()) for one in noted),
     ]
-    _set_vmap_fallback_enabled(False)  # which applies one model after another
+    _FUNCTORCH._set_vmap_fallback_enabled(False)  # which applies one model after another
     try:
         _check_batched(network, inputs)
         how = "batched"
@@ -439,7 +440,7 @@ def _treatment(module: nn.Module, inputs: Tensor, *, whole: bool = False) -> tup
         how = "looped"
         about.insert(0, str(error).partition("for this model, since ")[2])
     finally:
-        _set_vmap_fallback_enabled(True)
+        _FUNCTORCH._set_vmap_fallback_enabled(True)
     return how, "; ".join(filter(None, about))
 
 

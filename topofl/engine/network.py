@@ -274,12 +274,12 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
     return found
 
 
-def _equal(one: object, other: object) -> bool:
+def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return one.shape == other.shape and _same(one, other)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.array_equal(one, other)
-    return type(one) is type(other) and (one == other or one != one)
+    return type(one) is type(other) and bool(one == other or one != one)
 
 
 def _states(module: nn.Module) -> dict[str, Any]:
