@@ -49,8 +49,8 @@ def karate():
     return data.from_pyg(KarateClub()[0], test=0.2, name="karate")
 
 
-def trained(model, clients, graph):
-    options = {"rounds": 4, "every": 1, "init": "given", "dtype": torch.float64}
+def trained(model, clients, graph, **how):
+    options = {"rounds": 4, "every": 1, "init": "given", "dtype": torch.float64} | how
     algorithm = algorithms.dsgd(lr=LR, batch_size=64)
     return run(algorithm, model=model, clients=clients, topology=graph, **options)
 
@@ -85,6 +85,66 @@ def test_clients_train_on_their_own_subgraphs(karate, convolution):
         wanted = nn.utils.parameters_to_vector(module.parameters()).detach()
         torch.testing.assert_close(history.models.flat[i], wanted, rtol=1e-11, atol=1e-11)
     assert history["loss"][-1].mean() < history["loss"][0].mean()
+
+
+BATCHED = ["SAGE", "GIN"]
+
+
+@pytest.mark.parametrize("between", ["drop", "keep"])
+@pytest.mark.parametrize("convolution", BATCHED)
+def test_subgraphs_of_several_nodes_are_batched(karate, convolution, between):
+    clients, graph = karate.communities(3, seed=0), topologies.ring(3)
+    model = karate.network(network(convolution, 34, 4), clients, between=between)
+    looped = trained(model, clients, graph, executor="looped")
+    for chunk in (2, 3):
+        batched = trained(model, clients, graph, executor="batched", chunk=chunk)
+        torch.testing.assert_close(batched.models.flat, looped.models.flat, rtol=0, atol=1e-13)
+
+
+class Normalized(Network):
+    """Normalizes over the vertices of a subgraph, among which there must be no padding."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x, edges):
+        return self.head(self.second(self.norm(self.first(x, edges)).relu(), edges))
+
+
+@pytest.mark.parametrize(
+    ("model", "between", "why"),
+    [
+        (lambda: Normalized("SAGE", 34, 8, 4), "drop", "cannot be padded"),
+        (lambda: network("GCN", 34, 4), "drop", "dynamic shape"),
+        (lambda: network("GCN", 34, 4), "keep", "dynamic shape"),
+    ],
+)
+def test_subgraphs_that_torch_cannot_batch_are_looped(karate, model, between, why):
+    clients, graph = karate.communities(3, seed=0), topologies.ring(3)
+    made = karate.network(model().double(), clients, between=between)
+    with pytest.raises(ValueError, match=why):
+        trained(made, clients, graph, executor="batched")
+    auto, looped = (trained(made, clients, graph, executor=e) for e in ("auto", "looped"))
+    assert torch.equal(auto.models.flat, looped.models.flat)
+
+
+def test_normalization_over_the_vertices_of_a_whole_graph_is_batched(karate):
+    clients, graph = karate.communities(3, seed=0), topologies.ring(3)
+    made = karate.network(Normalized("SAGE", 34, 8, 4).double(), clients, between="keep")
+    looped, batched = (
+        trained(made, clients, graph, executor=executor) for executor in ("looped", "batched")
+    )
+    torch.testing.assert_close(batched.models.flat, looped.models.flat, rtol=0, atol=1e-12)
+
+
+def test_a_minibatch_of_two_subgraphs_is_not_batched_in_silence(karate):
+    """The clients of the run are not those of the network: their subgraphs are others."""
+    model = karate.network(network("SAGE", 34, 4), karate.communities(3, seed=0))
+    others = data.iid(karate.dataset, 3, seed=0, test_fraction=0.2)
+    trained(model, others, topologies.ring(3), executor="looped")
+    with pytest.raises(ArithmeticError, match="nan"):
+        trained(model, others, topologies.ring(3), executor="batched")
 
 
 def test_edges_between_clients_are_left_out_or_kept(karate):

@@ -3,12 +3,14 @@
 An example is a number; the graph itself is a part of the network, which all nodes of a run share.
 """
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from topofl._support.check import check_choice, check_nodes, shown
 from topofl._support.public import public
@@ -18,6 +20,9 @@ from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition
 
 __all__ = ["GraphData", "from_pyg"]
+
+MOST_PADDING = 8
+"""Largest ratio of the vertices of padded subgraphs to the vertices that there are."""
 
 
 @public
@@ -273,23 +278,102 @@ class _OnGraphs(nn.Module):
     features: Tensor
     edges: Tensor
     block_of: Tensor
+    vertices: Tensor
+    edges_within: Tensor
+    place: Tensor
 
     def __init__(
         self, network: nn.Module, features: Tensor, edges: Tensor, block_of: Tensor, *, whole: bool
     ) -> None:
         super().__init__()
         self.network, self.whole = network, whole
-        for name, values in (("features", features), ("edges", edges), ("block_of", block_of)):
+        stored = {"features": features, "edges": edges, "block_of": block_of}
+        padded = {} if whole else _padded(edges, block_of)
+        self.alike = bool(padded)
+        stored |= padded
+        for name, values in stored.items():
             self.register_buffer(name, values, persistent=False)
+        self.alike = self.alike and self._is_local()
 
     def forward(self, numbers: Tensor) -> Tensor:
         """Return the rows of examples, (b, 1) int64."""
         numbers, block_of = numbers[:, 0], self.block_of
         wanted = numbers if self.whole else block_of[numbers]
-        blocks, place = torch.unique(wanted, return_inverse=True)
+        try:
+            blocks, place = torch.unique(wanted, return_inverse=True)
+        except RuntimeError:  # within torch.func.vmap, whose tensors have one shape for all nodes
+            return self._on_one_block(numbers)
         inside = torch.isin(block_of, blocks)
         new = inside.cumsum(0) - 1
         parts = self.features[inside], new[self.edges[:, inside[self.edges[0]]]]
         if self.whole:
             return self.network(*parts, torch.searchsorted(blocks, block_of[inside]))[place]
         return self.network(*parts)[new[numbers]]
+
+    def _on_one_block(self, numbers: Tensor) -> Tensor:
+        """Return the rows of vertices (b,) of one block; of others, rows of NaN.
+
+        Raises ``RuntimeError`` unless blocks can be padded to one shape.
+        """
+        if not self.alike:
+            raise RuntimeError("its graphs cannot be padded to one number of vertices")
+        block = self.block_of[numbers[:1]]
+        rows = self._of_block(self.network, block)[self.place[numbers]]
+        others = (self.block_of[numbers] != block) | (block < 0)
+        return rows.masked_fill(others[:, None], torch.nan)
+
+    def _of_block(self, network: nn.Module, block: Tensor) -> Tensor:
+        """Return the rows of all vertices of a block (1,), and of its padding."""
+        vertices = self.vertices[block][0]
+        x = self.features[vertices.clamp(min=0)] * (vertices >= 0)[:, None]
+        return network(x, self.edges_within[block][0])
+
+    def _is_local(self) -> bool:
+        """Return whether the padding of a block changes no row of its vertices in training."""
+        if bool((self.vertices >= 0).all()):
+            return True
+        network = copy.deepcopy(self.network).to(self.features).train()
+        for layer in network.modules():
+            if isinstance(layer, _DropoutNd):
+                layer.eval()
+        block = (self.vertices >= 0).sum(1).argmin()[None]
+        inside = self.vertices[block][0] >= 0
+        edges = self.edges_within[block][0]
+        own = edges[:, edges[0] < int(inside.sum())]
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                padded = self._of_block(network, block)[inside]
+                alone = network(self.features[self.vertices[block][0][inside]], own)
+        except Exception:  # whatever a user's network raises; a run says why
+            return False
+        return bool(torch.allclose(padded, alone, rtol=1e-3, atol=1e-4))
+
+
+def _padded(edges: Tensor, block_of: Tensor) -> dict[str, Tensor]:
+    """Return blocks of vertices and their edges, padded to equal numbers, by name.
+
+    If some are so large that most of it would be padding, nothing is returned.
+
+    They are ``vertices`` (blocks, v), of which padding is -1; ``edges_within`` (blocks, 2, e), of
+    which padding is between the last vertex, which is padding, and itself; and ``place`` (V,), of
+    each vertex in its block.
+    """
+    blocks, order = int(block_of.max()) + 1, torch.argsort(block_of, stable=True)
+    order = order[block_of[order] >= 0]
+    sizes = torch.bincount(block_of[order], minlength=blocks)
+    counts = torch.bincount(block_of[edges[0]], minlength=blocks)
+    if not len(order) or len(sizes) * int(sizes.max()) > MOST_PADDING * len(order):
+        return {}
+    equal = len(sizes.unique()) == 1 and len(counts.unique()) == 1
+    width = int(sizes.max()) + (not equal)
+    place = torch.zeros_like(block_of)
+    place[order] = torch.cat([torch.arange(int(size), device="cpu") for size in sizes])
+    vertices = torch.full((blocks, width), -1, dtype=torch.int64, device="cpu")
+    vertices[block_of[order], place[order]] = order
+    inside = torch.full((blocks, 2, int(counts.max())), width - 1, dtype=torch.int64, device="cpu")
+    by_block = torch.argsort(block_of[edges[0]], stable=True)
+    starts = counts.cumsum(0) - counts
+    own = block_of[edges[0, by_block]]
+    at = torch.arange(len(by_block), device="cpu") - starts[own]
+    inside[own, :, at] = place[edges[:, by_block]].T
+    return {"vertices": vertices, "edges_within": inside, "place": place}
