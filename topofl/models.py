@@ -716,8 +716,8 @@ class _OfKinds(nn.Module):
                 place = place.get_submodule(part)
             place.register_module(own, layer)
         self.networks = nn.ModuleList(networks)
-        self.register_buffer("kind", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("kinds", torch.tensor(kinds, dtype=torch.int64))
+        self.register_buffer("kind", torch.zeros((), dtype=torch.int64, device="cpu"))
+        self.register_buffer("kinds", torch.tensor(kinds, dtype=torch.int64, device="cpu"))
 
     @property
     def node_buffers(self) -> dict[str, Tensor]:

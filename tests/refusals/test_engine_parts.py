@@ -137,7 +137,7 @@ TYPE_ERRORS = {
     "`callbacks` must be a list of functions that take an Event": lambda: run(callbacks=["print"]),
     "must be a list of functions that take an Event": lambda: run(callbacks=print),
     "`padding` must be an integer": lambda: data.crop_and_flip(1.5),
-    ("`augment` must be ", " data.crop_and_flip(padding=4), got True"): lambda: data.augmented(
+    ("`augment` must be ", " data.crop_and_flip(), got True"): lambda: data.augmented(
         problems.equal_clients(), True
     ),
     "`clients` must be a data.Partition, got Dataset": lambda: data.augmented(FLAT, CROPS),

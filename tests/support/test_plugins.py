@@ -46,7 +46,7 @@ def test_files_with_colons_are_read(tmp_path, monkeypatch):
 def test_user_defined_topologies(mine):
     built = build_topology("mine_:wheel", {"n": 5, "hub": 1})
     assert built.value.out_degrees.tolist() == [1, 4, 1, 1, 1]
-    said = {"n": 5, "hub": 1, "base": None, "sizes": (1, 2)}
+    said = {"n": 5, "hub": 1, "base": None, "sizes": [1, 2]}
     assert built.arguments == {"name": "mine_:wheel"} | said
     assert (build_topology("mine_:wheel", said).value.adjacency != built.value.adjacency).nnz == 0
     counts = np.eye(10, dtype=int)

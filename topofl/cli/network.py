@@ -66,9 +66,9 @@ def _examples(model: nn.Module, given: Shape | None) -> tuple[Shape, Tensor]:
     for shape in shapes:
         with seeded_torch(0), torch.no_grad():
             if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
-                inputs = torch.randint(layer.num_embeddings, (2, *shape))
+                inputs = torch.randint(layer.num_embeddings, (2, *shape), device="cpu")
             else:
-                inputs = torch.rand(2, *shape).to(dtype)
+                inputs = torch.rand(2, *shape, dtype=dtype, device="cpu")
             if given:
                 return given, inputs
             try:

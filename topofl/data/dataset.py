@@ -413,8 +413,8 @@ class Augmentation:
         side = min(inputs.shape[2:])
         if self.padding >= side:
             raise ValueError(
-                f"`augment` must have a padding below the side of images, {side}, got {self.name}; "
-                "lower the padding"
+                f"`augment` must have a padding below the shorter side of the images, {side}, got "
+                f"{self.name}; lower the padding"
             )
 
     def choose(self, keys: np.ndarray) -> np.ndarray:

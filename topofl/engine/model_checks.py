@@ -368,8 +368,8 @@ class _Alone(nn.Module):
 
     def __init__(self, layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
-        like = next(layer.parameters(), torch.zeros(()))
-        self.layer, self.own = layer, nn.Parameter(torch.zeros((), dtype=like.dtype))
+        like = next(layer.parameters(), torch.zeros((), dtype=torch.float32, device="cpu"))
+        self.layer, self.own = layer, nn.Parameter(like.new_zeros(()))
         first = next((x for x in tree_leaves([args, kwargs]) if isinstance(x, Tensor)), self.own)
         self.first, self.given = first, first.detach()[None]
         self.args, self.kwargs = args, kwargs

@@ -131,14 +131,14 @@ def test_summaries_have_seconds_of_hardware():
     runs = {graph.name: [run_over(graph, seed) for seed in (0, 1)] for graph in graphs}
 
     def costs(target, **hardware):
-        found = topofl.summarize(runs, target=target, **hardware).target
-        assert found is not None
-        return found.costs
+        found = topofl.summarize(runs, target=target, **hardware).numbers
+        names = {head.removesuffix(f" to {target:g}"): head for head in found.columns}
+        return {name: np.array(found.column(head)) for name, head in names.items()}
 
-    start = costs(0.0, hardware=HARDWARE)["seconds"][0]
+    start = costs(0.0, hardware=HARDWARE)["seconds"]
     assert start.tolist() == [0.0, 0.0]  # before any training
     reached = costs(0.3, hardware=HARDWARE)
-    rounds, seconds = reached["rounds"][0], reached["seconds"][0]
+    rounds, seconds = reached["rounds"], reached["seconds"]
     each = [seconds_of(runs[graph.name][0]) for graph in graphs]
     assert np.isfinite(rounds).all()
     assert (rounds > 0).all()

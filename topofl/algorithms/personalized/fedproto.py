@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from topofl._support.check import check_nonnegative, check_switch
 from topofl._support.public import public
@@ -112,8 +111,9 @@ def _losses(
     strength: float, apply: Apply, inputs: Tensor, targets: Tensor, own: State, loss: Function
 ) -> Tensor:
     outputs, features = apply(inputs)
-    distances = (features - own["prototypes"][targets]).square().mean(1)
-    return loss(outputs, targets) + strength * own["known"][targets] * distances
+    members = _members(targets, len(own["known"]), features)
+    distances = (features - members @ own["prototypes"]).square().mean(1)
+    return loss(outputs, targets) + strength * (members @ own["known"]) * distances
 
 
 def _no_prototypes(layer: Part, models: Models) -> State:
@@ -156,6 +156,16 @@ def _averaged(layer: Part, participants: Participation | None, server: bool) -> 
 
 def _class_sums(classes: int, features: Tensor, targets: Tensor) -> Tensor:
     """Return the sums of features of each class, and the counts of examples, (classes, m + 1)."""
-    members = functional.one_hot(targets, classes).to(features)
+    if targets.dim() != 1 or targets.is_floating_point():
+        raise ValueError(
+            f"`task` must be classification for fedproto, got targets of {targets.dtype} of shape "
+            f"{tuple(targets.shape)}; choose another algorithm"
+        )
     ones = features.new_ones(len(features), 1)
-    return members.T @ torch.cat([features, ones], 1)
+    return _members(targets, classes, features).T @ torch.cat([features, ones], 1)
+
+
+def _members(targets: Tensor, classes: int, like: Tensor) -> Tensor:
+    """Return which examples are of each class, (b, classes), as numbers 0 and 1."""
+    every = torch.arange(classes, dtype=targets.dtype, device=targets.device)
+    return (targets[:, None] == every).to(like)
