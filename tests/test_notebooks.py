@@ -96,6 +96,7 @@ def test_notebooks_run_to_outputs_of_the_same_kinds_and_words(path, tmp_path, mo
     assert words(notebook) == words(stored)
 
 
+@pytest.mark.slow
 def test_the_first_run_in_a_notebook_shows_a_bar_and_no_warning(tmp_path, monkeypatch):
     """Without ipywidgets, of the extra `notebook`, the bar is one of text."""
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR"):

@@ -235,6 +235,7 @@ def changed_by():
         yield changed_by
 
 
+@pytest.mark.slow
 def test_importing_every_module_changes_nothing_else(changed_by):
     count, changed = changed_by("import_all()")
     assert count > 200

@@ -57,6 +57,7 @@ def test_rank_correlation_knows_perfect_and_reversed_order(small):
         assert sign * found["neighborhood heterogeneity"] > 0.9
 
 
+@pytest.mark.slow
 def test_command_line_writes_table_histories_and_figure(tmp_path, capsys, monkeypatch):
     tiny = study.StudyTask(
         data.digits(), n=40, lr=0.5, batch_size=8, rounds=2, every=1, target=0.99

@@ -148,6 +148,7 @@ def test_intervals_are_those_of_a_t_test():
         assert designed.difference(values)[-1] == verdict
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_report(tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(designed, "OTHERS", dict(list(designed.OTHERS.items())[:1]))
     assert designed.main(["--out", str(tmp_path)]) == 0

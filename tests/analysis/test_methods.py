@@ -65,6 +65,7 @@ def test_the_optimum_is_where_the_gradient_of_the_mean_loss_is_zero():
     assert len(set(clients.sizes.tolist())) == 1
 
 
+@pytest.mark.slow
 def test_a_method_without_bias_reaches_the_optimum_and_dsgd_does_not():
     setting = method_cells.ComparisonTask(n=10, steps=150, every=150)
     found = {

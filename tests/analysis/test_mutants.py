@@ -73,6 +73,7 @@ def test_survivors_are_listed_with_their_share(
     assert "3 of 6 mutants were killed, 50%" in printed
 
 
+@pytest.mark.slow
 def test_tests_that_hang_kill_a_mutant(tree: Path) -> None:
     (tree / "tests/metrics/test_small.py").write_text("while True:\n    pass\n")
     mutant = mutants_of(tree / "topofl/metrics/small.py")[0]

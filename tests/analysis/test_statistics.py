@@ -123,6 +123,7 @@ def test_the_finding_names_the_best_predictor_and_the_spectral_gap():
     assert page.finding([table("mine", outcome[:7], H_1=-outcome[:7])]) is None
 
 
+@pytest.mark.slow
 def test_fitted_rivals_predict_held_out_families(tmp_path):
     cells = made_up_cells([0, 1])
     runs = write_runs(cells, tmp_path / "runs.csv.gz")

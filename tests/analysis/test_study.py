@@ -32,6 +32,7 @@ from topofl.runs.identity import digest_of
 CLIENTS = data.shards(data.digits(), n=60, per_node=2, seed=0)
 
 
+@pytest.mark.slow
 def test_there_are_at_least_forty_graphs_and_all_exist_for_sixty_nodes():
     assert len(GRAPHS) >= 40
     graphs = [build_graph(graph, CLIENTS, 0) for graph in GRAPHS.values()]

@@ -23,6 +23,7 @@ def test_the_module_is_the_command(tmp_path):
     assert version == f"topofl {topofl.__version__}\n"
 
 
+@pytest.mark.slow
 def test_output_may_be_cut_off(tmp_path):
     command = f"{sys.executable} -m topofl spectral ring:5 | true"
     done = subprocess.run(command, shell=True, capture_output=True, check=False, cwd=tmp_path)

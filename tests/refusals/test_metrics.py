@@ -415,6 +415,7 @@ def test_hardware_refuses(given, message):
     refused(ValueError, message, lambda: Hardware(**{"compute": 1} | given))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "value", "message", "call", "graphs"),
     [

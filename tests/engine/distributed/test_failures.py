@@ -16,7 +16,10 @@ from topofl.engine.checkpoint import newest_checkpoint
 LIMIT = TIMEOUT + 9 + 20
 """Seconds in which the other ranks end: the timeout, reports, and the time of a slow machine."""
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork"),
+    pytest.mark.slow,  # processes that wait for one that hangs
+]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,6 @@ def folder(written, tmp_path):
         ("SIGSTOP", f"did not respond within {TIMEOUT} seconds in round 4"),
     ],
 )
-@pytest.mark.slow
 def test_a_failed_rank_ends_the_run_which_can_be_continued(found, name, rank, how):
     failure = found[f"{name} of rank {rank}"]
     assert [code for k, code in enumerate(failure["codes"]) if k != rank] == [3, 3]
@@ -102,7 +104,6 @@ def test_states_of_all_rows_are_refused_to_phases_of_some_rows(found):
         assert text in found["reading"]
 
 
-@pytest.mark.slow
 def test_each_rank_writes_its_rows_and_gathers_none(found, folder):
     assert found["write"] == [0, 0, 0]
     names = sorted(path.name for path in (folder / "round-00000006").iterdir())
@@ -199,7 +200,6 @@ def test_rows_travel_once_to_a_rank(found):
     assert all(seconds > 0 for seconds in found["commands"]["traffic"]["exchange_seconds"][:6])
 
 
-@pytest.mark.slow
 def test_torchrun_starts_the_ranks(tmp_path):
     (tmp_path / "ring.toml").write_text(CONFIG)
     command = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-addr", "127.0.0.1"]
