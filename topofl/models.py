@@ -632,8 +632,8 @@ def _adapt_attention(layer: nn.MultiheadAttention, rank: int, scale: float) -> N
 def of_kinds(networks: Sequence[nn.Module], kinds: Sequence[int]) -> nn.Module:
     """Return the model of a run whose nodes have networks of different architectures.
 
-    Layers that have the same name and shapes in all networks are one layer, of which every node has
-    its own parameters, as of any model: these can be exchanged, as by
+    Layers that have the same name, type, arguments and shapes in all networks are one layer, of
+    which every node has its own parameters, as of any model: these can be exchanged, as by
     ``algorithms.fedper(lr=0.1, head=algorithms.part("head").rest)``. They keep their names, and
     start from the values of the first network. All others are called ``networks.0.conv.weight``
     and so on. Only nodes of one kind use them, so that a method that averages them is refused.
@@ -653,8 +653,8 @@ def of_kinds(networks: Sequence[nn.Module], kinds: Sequence[int]) -> nn.Module:
     TypeError
         If a network is none, or cannot be copied.
     ValueError
-        If there are fewer than two networks, if a kind is not an index of `networks`, or if a
-        network is of no node.
+        If there are fewer than two networks, if a kind is not an index of `networks`, if a network
+        is of no node, or has a layer called ``kind``, ``kinds`` or ``networks``.
 
     Examples
     --------
@@ -692,6 +692,13 @@ def of_kinds(networks: Sequence[nn.Module], kinds: Sequence[int]) -> nn.Module:
         raise ValueError(
             f"`kinds` must contain every index of `networks`, {unused[0]} is of no node; leave out "
             "that network"
+        )
+    if taken := {"kind", "kinds", "networks"} & {
+        name for net in nets for name, _ in net.named_children()
+    }:
+        raise ValueError(
+            f"`networks` must not have layers called {min(taken)!r}, which the model of all kinds "
+            "has; rename them"
         )
     return _OfKinds(nets, of_nodes)
 
@@ -746,18 +753,29 @@ def _equal_layers(layers: Sequence[nn.Module], above: str = "") -> Iterator[str]
 
 def _are_equal(one: nn.Module, other: nn.Module) -> bool:
     """Return whether two layers differ in the values of trained parameters at most."""
-    types = [[(name, type(m)) for name, m in layer.named_modules()] for layer in (one, other)]
-    trained = [
-        {name: p.shape for name, p in layer.named_parameters() if p.requires_grad}
-        for layer in (one, other)
-    ]
-    fixed = [
-        {name: x for name, x in layer.state_dict().items() if name not in shapes}
-        for layer, shapes in zip((one, other), trained, strict=True)
-    ]
-    return (
-        types[0] == types[1]
-        and trained[0] == trained[1]
-        and fixed[0].keys() == fixed[1].keys()
-        and all(torch.equal(x, fixed[1][name]) for name, x in fixed[0].items())
+    parts = [list(layer.named_modules()) for layer in (one, other)]
+    names = [[(name, type(m)) for name, m in part] for part in parts]
+    if names[0] != names[1]:
+        return False
+    pairs = zip(*(map(_facts, (m for _, m in part)) for part in parts), strict=True)
+    return all(
+        a.keys() == b.keys() and all(_is_same(x, b[name]) for name, x in a.items())
+        for a, b in pairs
     )
+
+
+def _facts(layer: nn.Module) -> dict[str, Any]:
+    """Return what determines a layer, but for its children: of trained parameters their shapes."""
+    own = {k: v for k, v in vars(layer).items() if k not in ("_parameters", "_buffers", "_modules")}
+    for name, p in layer.named_parameters(recurse=False):
+        own[f"{name} "] = p.shape if p.requires_grad else p.detach()
+    return own | dict(layer.named_buffers(recurse=False))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and torch.equal(one, other)
+    try:
+        return one is other or bool(one == other)
+    except (RuntimeError, ValueError):  # of arrays, for example
+        return False

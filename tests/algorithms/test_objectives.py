@@ -83,6 +83,30 @@ def test_an_objective_with_another_model_equals_its_loop(clients, settings):
     torch.testing.assert_close(found, loop(clients()), rtol=0, atol=1e-12)
 
 
+def twice(apply, inputs, targets, own, loss):
+    apply(inputs, own["other"])
+    return of_task(apply, inputs, targets, own, loss)
+
+
+@harness.HOW
+def test_another_model_changes_no_running_statistics(settings):
+    with_statistics = nn.Sequential(nn.Flatten(), nn.Linear(36, 4), nn.BatchNorm1d(4))
+    model = with_statistics.append(nn.ReLU()).append(nn.Identity()).append(nn.Linear(4, 3))
+    clients = problems.equal_clients()
+    graph = problems.cliques(clients)
+    found = [
+        harness.engine(steps(objective, batch_size=6), model, clients, graph, **settings)[0].models
+        for objective in (Objective("twice", twice, HEAD, starts), None)
+    ]
+    torch.testing.assert_close(found[0].flat, found[1].flat, rtol=0, atol=1e-12)
+    for name, values in found[0].buffers.items():
+        torch.testing.assert_close(values, found[1].buffers[name], rtol=0, atol=1e-12)
+
+
+def branching(apply, inputs, targets, own, loss):
+    return of_task(apply, inputs, targets, own, loss) * (1 if inputs.sum() > 0 else 2)
+
+
 def test_settings_name_the_objective_and_its_layer():
     settings = steps(Objective("contrast", contrast, HEAD, settings={"strength": 2})).settings
     assert settings["local"]["objective"] == "contrast"
@@ -149,6 +173,16 @@ def summed_wrongly():
             r"`losses` of the objective 'mean' must return one loss per example",
             lambda: started(Objective("mean", per_batch, HEAD)),
         ),
+        (
+            ValueError,
+            "without branching on values, but it raised",
+            lambda: ended(steps(Objective("odd", branching, HEAD)), executor="batched"),
+        ),
+        (
+            ValueError,
+            "`losses` of the objective 'odd' must .* raised KeyError: 'other'",
+            lambda: started(Objective("odd", twice, HEAD)),
+        ),
         (ValueError, "`function` of round.feature_sums must work on", summed_wrongly),
         (
             ValueError,
@@ -156,7 +190,16 @@ def summed_wrongly():
             lambda: started(Objective("task", of_task, algorithms.everything)),
         ),
     ],
-    ids=["kind", "arguments", "averaged gradients", "one loss", "function", "layers"],
+    ids=[
+        "kind",
+        "arguments",
+        "averaged gradients",
+        "one loss",
+        "branch",
+        "state",
+        "function",
+        "layers",
+    ],
 )
 def test_wrong_objectives_are_refused(error, message, call):
     with pytest.raises(error, match=message):

@@ -138,13 +138,15 @@ def test_normalization_over_the_vertices_of_a_whole_graph_is_batched(karate):
     torch.testing.assert_close(batched.models.flat, looped.models.flat, rtol=0, atol=1e-12)
 
 
-def test_a_minibatch_of_two_subgraphs_is_not_batched_in_silence(karate):
+def test_clients_of_several_subgraphs_are_looped(karate):
     """The clients of the run are not those of the network: their subgraphs are others."""
     model = karate.network(network("SAGE", 34, 4), karate.communities(3, seed=0))
-    others = data.iid(karate.dataset, 3, seed=0, test_fraction=0.2)
-    trained(model, others, topologies.ring(3), executor="looped")
-    with pytest.raises(ArithmeticError, match="nan"):
-        trained(model, others, topologies.ring(3), executor="batched")
+    others, graph = data.iid(karate.dataset, 3, seed=0, test_fraction=0.2), topologies.ring(3)
+    auto, looped = (trained(model, others, graph, executor=e) for e in ("auto", "looped"))
+    assert torch.equal(auto.models.flat, looped.models.flat)
+    with pytest.raises(ValueError, match="cannot be padded"):
+        trained(model, others, graph, executor="batched")
+    assert model.alike, "the run changes a copy"
 
 
 def test_edges_between_clients_are_left_out_or_kept(karate):

@@ -1,5 +1,7 @@
 """Nodes with networks of different architectures: what they train, exchange and refuse."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -119,6 +121,67 @@ def test_layers_inside_of_others_are_found_and_frozen_ones_must_have_equal_value
     assert "frozen.weight" in dict(of_kinds(twins, [0, 1]).named_parameters())
 
 
+class Scaled(nn.Module):
+    """Has a buffer that is not in its state, and a plain attribute."""
+
+    def __init__(self, scale, power):
+        super().__init__()
+        self.head, self.power = nn.Linear(4, 3), power
+        self.register_buffer("scale", torch.tensor(scale), persistent=False)
+
+    def forward(self, x):
+        return self.head((x * self.scale) ** self.power)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda: nn.Conv2d(1, 2, 3), lambda: nn.Conv2d(1, 2, 3, stride=2)),
+        (lambda: nn.GroupNorm(1, 4), lambda: nn.GroupNorm(4, 4)),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 4), nn.LeakyReLU(0.01)),
+            lambda: nn.Sequential(nn.Linear(4, 4), nn.LeakyReLU(0.5)),
+        ),
+        (lambda: Scaled(1.0, 1), lambda: Scaled(2.0, 1)),
+        (lambda: Scaled(1.0, 1), lambda: Scaled(1.0, 2)),
+    ],
+    ids=["stride", "groups", "slope", "buffer", "attribute"],
+)
+def test_layers_that_differ_in_more_than_values_are_not_one(one, other):
+    first, second = (nn.ModuleDict({"layer": make()}) for make in (one, other))
+    made = of_kinds([first, second], [0, 1])
+    a, b = (network["layer"] for network in made.networks)
+    assert a is not b
+    twins = of_kinds([first, copy.deepcopy(first)], [0, 1]).networks
+    assert twins[0]["layer"] is twins[1]["layer"]
+
+
+class Own(nn.Module):
+    """Gives each node a factor of its own, in a buffer."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.head = nn.Linear(36, 3)
+        self.register_buffer("factor", torch.ones(()))
+        self.node_buffers = {"factor": torch.arange(1.0, n + 1)}
+
+    def forward(self, x):
+        return self.head(self.factor * x.flatten(1))
+
+
+def test_own_values_of_nodes_stay_at_their_nodes():
+    clients = problems.equal_clients()
+    how = {"clients": clients, "topology": problems.cliques(clients), "rounds": 2, "seed": 0}
+    history = topofl.run(algorithms.dsgd(0.01), model=Own(N), **how)
+    assert history.models.buffers["factor"].tolist() == list(range(1, N + 1))
+    plain = topofl.run(algorithms.dsgd(0.01), model=problems.linear(), **how)
+    assert history.rounds["bytes"].tolist() == plain.rounds["bytes"].tolist()
+    wrong = Own(N)
+    wrong.node_buffers = {"fctor": torch.ones(N)}
+    with pytest.raises(ValueError, match="must name its buffers in `node_buffers`"):
+        topofl.run(algorithms.dsgd(0.01), model=wrong, **how)
+
+
 KEEPING = {
     "local_only": None,
     **dict.fromkeys(("fedper", "fedrep", "dfedavgm_p", "dfedpgp"), algorithms.part(HEAD).rest),
@@ -182,6 +245,11 @@ REFUSALS = [
         lambda: of_kinds(networks(), [0, 2]),
     ),
     (ValueError, "every index of `networks`, 1 is of no", lambda: of_kinds(networks(), [0, 0])),
+    (
+        ValueError,
+        "must not have layers called 'kind'",
+        lambda: of_kinds([nn.ModuleDict({"kind": nn.Linear(2, 2)}), nn.Linear(2, 2)], [0, 1]),
+    ),
 ]
 
 

@@ -4,6 +4,7 @@ An example is a number; the graph itself is a part of the network, which all nod
 """
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -301,6 +302,8 @@ class _OnGraphs(nn.Module):
         wanted = numbers if self.whole else block_of[numbers]
         try:
             blocks, place = torch.unique(wanted, return_inverse=True)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:  # within torch.func.vmap, whose tensors have one shape for all nodes
             return self._on_one_block(numbers)
         inside = torch.isin(block_of, blocks)
@@ -321,6 +324,12 @@ class _OnGraphs(nn.Module):
         rows = self._of_block(self.network, block)[self.place[numbers]]
         others = (self.block_of[numbers] != block) | (block < 0)
         return rows.masked_fill(others[:, None], torch.nan)
+
+    def set_clients(self, train: Sequence[np.ndarray]) -> None:
+        """Batch no nodes if a client of the run trains on vertices of several blocks."""
+        if self.alike:
+            blocks = (self.block_of[torch.from_numpy(own.copy())] for own in train)
+            self.alike = all(bool(((own == own[:1]) & (own >= 0)).all()) for own in blocks)
 
     def _of_block(self, network: nn.Module, block: Tensor) -> Tensor:
         """Return the rows of all vertices of a block (1,), and of its padding."""

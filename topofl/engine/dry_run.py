@@ -58,6 +58,7 @@ def _models(setup: Setup, states: Mapping[str, State]) -> Population:
     models = Population(
         held, layout, one_process(n, meta),
         graph=graph, reads=check, buffers=buffers, travels=setup.travels,
+        kept=tuple(network.starts),
     )  # fmt: skip
     _ = models.push_sum_weights  # allocated now, not while bytes are counted
     return models

@@ -107,7 +107,7 @@ class Executor:
             own = Minibatches(own.indices[:, :count].contiguous(), None, choices, own.keys)
             of_part = bound and (
                 bound[0],
-                {name: x[part] if len(x) > 1 else x for name, x in bound[1].items()},
+                {name: x[part] if x.dim() and len(x) > 1 else x for name, x in bound[1].items()},
             )
             found = self._gradients(worker, [x[part] for x in at], own, trained, of_part)
             losses.append(found[0].clone())

@@ -420,12 +420,24 @@ def _objective_gradients(
         ) -> Tensor:
             def apply(x: Tensor, model: Tensor | None = None) -> tuple[Tensor, Tensor]:
                 given = list(parameters)
-                if model is not None:
+                if model is not None:  # which does not change the node's statistics
                     given[:count] = [view[0] for view in layout.views(model[None])]
+                    own_buffers = slice(count, count + len(buffers))
+                    given[own_buffers] = [x.clone() for x in given[own_buffers]]
                 features, outputs = outputs_of(given, ordered(x))
                 return outputs, features
 
-            found: Any = objective.losses(apply, inputs, targets, rows, loss)
+            try:
+                found: Any = objective.losses(apply, inputs, targets, rows, loss)
+            except torch.OutOfMemoryError:
+                raise
+            except (ArithmeticError, LookupError, RuntimeError, TypeError) as error:
+                what = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.120}"
+                raise ValueError(
+                    f"`losses` of the objective {objective.name!r} must return the losses of a "
+                    f"minibatch of shape {tuple(inputs.shape)} without branching on values, but it "
+                    f"raised {what}"
+                ) from error
             if getattr(found, "shape", None) != inputs.shape[:1]:
                 got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else found
                 raise ValueError(
@@ -443,7 +455,11 @@ def _objective_gradients(
         if id(objective) not in known:
             known[id(objective)] = objective, losses_of(objective)
         k, one = len(inputs), known[id(objective)][1]
-        rows = {name: x.expand(k, *x.shape[1:]) for name, x in state.items() if len(x) in (1, k)}
+        rows = {
+            name: x.expand(k, *x.shape[1:])
+            for name, x in state.items()
+            if x.dim() and len(x) in (1, k)
+        }
         leaves = [p.data for p in parameters[:count]]
         for place, leaf in enumerate(leaves):
             leaf.requires_grad_(trained is None or place in trained)

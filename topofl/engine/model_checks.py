@@ -38,6 +38,8 @@ def checked_network(
     module = check_model(model).to(device=device, dtype=compute.dtype).eval()
     sample = dataset.examples(range(min(2, len(dataset.labels))), compute.dtype).to(device)
     known = task.loss is cross_entropy and dataset.targets is None
+    if hasattr(module, "set_clients"):  # of graphs, whose clients have subgraphs
+        cast(Any, module).set_clients(clients.train)
     starts, used, kinds = starts_of(module, clients.n), list[set[str]](), list[Network]()
     nodes = one_of_each_kind(starts)
     for node in nodes:

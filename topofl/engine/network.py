@@ -84,13 +84,19 @@ def starts_of(module: nn.Module, n: int) -> dict[str, Tensor]:
     ValueError
         If they are not one row of the buffer's shape for each node.
     """
-    starts = dict(getattr(module, "node_buffers", {}))
+    starts, buffers = dict(getattr(module, "node_buffers", {})), dict(module.named_buffers())
     for name, rows in starts.items():
-        shape = (n, *module.get_buffer(name).shape)
+        if name not in buffers or not isinstance(rows, Tensor):
+            raise ValueError(
+                f"`model` must name its buffers in `node_buffers`, with tensors, got {name!r}; "
+                f"they are {', '.join(buffers) or 'none'}"
+            )
+        shape = (n, *buffers[name].shape)
         if tuple(rows.shape) != shape:
             raise ValueError(
                 f"`model` must have one value of {name!r} for each of n={n} nodes, shape {shape}, "
-                f"got {tuple(rows.shape)}; give one kind per node"
+                f"got {tuple(rows.shape)}; give one kind per node, or one network to a method "
+                "that pools the clients"
             )
     return starts
 

@@ -270,6 +270,8 @@ class Population:
         Whether these buffers are mixed with the models, if all columns of these are.
     reads
         Called with ``"start"`` or ``"topology"`` before it is read, to check it; None: not checked.
+    kept
+        Names of the buffers that stay at their nodes in any case.
     """
 
     held: Held
@@ -280,6 +282,7 @@ class Population:
     buffers: Mapping[str, Held] = field(default_factory=dict, kw_only=True)
     travels: bool = field(default=False, kw_only=True)
     reads: Callable[[str], None] | None = field(default=None, kw_only=True)
+    kept: Sequence[str] = field(default=(), kw_only=True)
 
     @classmethod
     def alone(cls, flat: Tensor, layout: Layout) -> "Population":
@@ -431,8 +434,7 @@ class Population:
             needed = {name for name in self.layout.names if name.rpartition(".")[0] == layer}
             return whole or (bool(needed) and needed <= set(own))
 
-        sent = (held for name, held in self.buffers.items() if travels(name))
-        return [held for held in sent if held.stored.is_floating_point()]
+        return [self.buffers[name] for name in self.statistics if travels(name)]
 
     def bytes_of(self, share: Part) -> int:
         """Return the bytes of a message with a part of a model, and the statistics that travel."""
@@ -443,7 +445,8 @@ class Population:
     @property
     def statistics(self) -> tuple[str, ...]:
         """Names of the buffers of real numbers of which each node has its own."""
-        return tuple(n for n, held in self.buffers.items() if held.stored.is_floating_point())
+        real = (n for n, held in self.buffers.items() if held.stored.is_floating_point())
+        return tuple(name for name in real if name not in self.kept)
 
     @property
     def push_sum_weights(self) -> Tensor:
@@ -560,7 +563,9 @@ def initial_population(
     named = dict(start.named_buffers())
     own = {name: Held.equal(named[name][None].to(device), len(nodes)) for name in buffers}
     own |= {name: Held(rows[ranks.nodes].to(device)) for name, rows in starts.items()}
-    return Population(held, layout, ranks, graph=graph, buffers=own, travels=travels)
+    return Population(
+        held, layout, ranks, graph=graph, buffers=own, travels=travels, kept=tuple(starts)
+    )
 
 
 def _drawn_models(model: nn.Module, nodes: Sequence[int], seed: int) -> Iterator[Tensor]:

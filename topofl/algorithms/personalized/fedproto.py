@@ -53,8 +53,8 @@ def fedproto(
     strength
         Weight of the distance to the prototypes, at least 0.
     server
-        Whether a server averages prototypes. False: nodes average those of their neighbors, by the
-        mixing matrix of the round and over the neighbors with examples of a class.
+        Whether a server averages prototypes, of the participating nodes. False: all nodes average
+        those of their neighbors with examples of a class, by the mixing matrix of the round.
     head
         The layer whose inputs are the features: the last layer.
 
@@ -119,7 +119,13 @@ def _losses(
 def _no_prototypes(layer: Part, models: Models) -> State:
     """Return prototypes (n, classes, m), of which none is known, for the layer's weight."""
     places = layer.places(list(models.shapes))
-    classes, width = next(shape for k, shape in enumerate(models.shapes.values()) if k in places)
+    shape = next(shape for k, shape in enumerate(models.shapes.values()) if k in places)
+    if len(shape) != 2:
+        raise ValueError(
+            f"`head` must be an nn.Linear for fedproto, got a weight of shape {tuple(shape)}; name "
+            "the last layer"
+        )
+    classes, width = shape
     flat = models.flat
     return {
         "prototypes": flat.new_zeros(len(flat), classes, width),
