@@ -91,7 +91,9 @@ def entries(prefix: str, module: ModuleType) -> Iterator[str]:
             continue
         yield f"{full}({', '.join(_parameters(value))})"
         if inspect.isclass(value):
-            yield from (f"{full}.{one}" for one in sorted(vars(value)) if not one.startswith("_"))
+            ours = (base for base in value.__mro__ if base.__module__.startswith("topofl"))
+            members = {one for base in ours for one in vars(base)}
+            yield from (f"{full}.{one}" for one in sorted(members) if not one.startswith("_"))
 
 
 def _parameters(value: object) -> list[str]:
