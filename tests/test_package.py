@@ -65,7 +65,7 @@ def test_every_package_is_declared(project):
 
 @needs_checkout
 def test_every_file_of_a_package_is_declared(project):
-    """Results, and pages of text other than templates, are not part of a wheel."""
+    """Results and pages of text are not part of a wheel."""
     setting = project["tool"]["setuptools"]
     declared = {
         path
@@ -78,8 +78,7 @@ def test_every_file_of_a_package_is_declared(project):
         for top in ("topofl", "analysis", "paper_figures")
         for path in (ROOT / top).rglob("*")
         if path.is_file()
-        and path.suffix not in (".py", ".pyc")
-        and (path.suffix != ".md" or path.parent.name == "templates")
+        and path.suffix not in (".py", ".pyc", ".md")
         and not {"results", "__pycache__"} & set(path.relative_to(ROOT).parts)
     }
     assert declared == found

@@ -343,7 +343,7 @@ def to_markdown(report: Report, folder: Path) -> str:
         (f"[{row[0]}](#{result.figure.id})", *row[1:])
         for row, result in zip(overview.rows, report.results, strict=True)
     )
-    return page_template(_PACKAGE, "report.md").render(
+    return page_template(_PACKAGE, "report.md.jinja").render(
         _contents(report),
         overview=Table(overview.columns, rows).to_markdown(),
         command=_fenced(report.command),
