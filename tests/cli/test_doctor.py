@@ -174,7 +174,7 @@ def test_each_layer_of_a_network_is_batched_looped_or_refused(shell):
     assert [row["executor"] for row in found.values()] == [
         *("batched", "batched", "looped", "batched", "batched", "batched", "looped")
     ]
-    assert found["1"]["why"] == "each node has its own running_mean, running_var, " + (
+    assert found["1"]["why"] == "a row per node of running_mean, running_var, " + (
         "num_batches_tracked"
     )
     assert found["3"]["why"] == "draws for each node and step"
@@ -205,3 +205,53 @@ def test_networks_may_be_modules_or_named(shell):
     assert "changes the attribute 'noise.count'" in found["the whole network"]["why"]
     found, _ = layers(shell, "gn_lenet,n_classes=7 --shape 3,32,32")
     assert found["the whole network"]["executor"] == "batched"
+
+
+KINDS = """
+from torch import nn
+from topofl import models
+from noisy import Noisy
+
+def flat():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+def fine():
+    images = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10))
+    return models.of_kinds([flat(), images], [0, 1])
+
+def noisy():
+    return models.of_kinds([flat(), Noisy()], [0, 1])
+"""
+
+NOISY = """
+import numpy as np, torch
+from torch import nn
+
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        noise = torch.from_numpy(np.random.standard_normal(x.shape)).to(x)
+        return self.last(x + noise if self.training else x)
+"""
+
+
+def test_every_kind_of_nodes_is_checked_and_wrong_shapes_are_one_sentence(
+    shell, tmp_path, monkeypatch
+):
+    (tmp_path / "nodes_of_kinds.py").write_text(KINDS)
+    (tmp_path / "noisy.py").write_text(NOISY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found, _ = layers(shell, "nodes_of_kinds:fine --shape 1,8,8")
+    assert {"networks.0.1", "networks.1.0", "networks.1.2"} <= set(found)
+    whole = found["the whole network"]
+    assert whole["executor"] == "looped"
+    assert "nodes have several kinds of networks" in whole["why"]
+    found, errors = layers(shell, "nodes_of_kinds:noisy --shape 1,8,8", 1)
+    assert "'networks.1' draws others, as of numpy" in errors
+    found, errors = layers(shell, "nodes_of_kinds:fine --shape 3,8,8", 1)
+    assert "cannot take" in errors

@@ -351,7 +351,11 @@ def layers_of(model: nn.Module, inputs: Tensor) -> list[Layer]:
     >>> [(layer.layer, layer.executor) for layer in layers_of(net, torch.rand(2, 2))]
     [('0', 'batched'), ('1', 'looped'), ('2', 'batched'), ('the whole network', 'looped')]
     """
-    calls, found = _calls(model, inputs), dict[str, Layer]()
+    starts, calls = _starts(model), dict[str, tuple[Any, Any]]()
+    model = copy.deepcopy(model) if starts else model
+    for node in one_of_each_kind(starts):
+        calls |= _calls(as_node(model, starts, node), inputs)
+    found = dict[str, Layer]()
     for name in reversed(calls):  # layers come after what applies them
         layer = model.get_submodule(name)
         inside = [found[other].executor for other in found if other.startswith(f"{name}.")]
@@ -363,6 +367,12 @@ def layers_of(model: nn.Module, inputs: Tensor) -> list[Layer]:
             found[name] = Layer(name, type(layer).__name__, how[0], why)
     whole = _treatment(model, inputs, whole=True)
     return [*reversed(found.values()), Layer("the whole network", type(model).__name__, *whole)]
+
+
+def _starts(model: nn.Module) -> dict[str, Tensor]:
+    """Return the values from which the buffers of a network's nodes start, of all its nodes."""
+    rows: Mapping[str, Tensor] = getattr(model, "node_buffers", {})
+    return starts_of(model, len(next(iter(rows.values())))) if rows else {}
 
 
 class _Alone(nn.Module):
@@ -415,20 +425,27 @@ def _treatment(module: nn.Module, inputs: Tensor, *, whole: bool = False) -> tup
         with warnings.catch_warnings(record=True) as noted:
             warnings.simplefilter("always")
             module = check_model(module).eval()
-            if whole:
-                check_output(module, inputs, None)
-            else:
-                _check_evaluated(module, inputs)
-            network = network_of(module, inputs)
+            starts, used, kinds = _starts(module), list[set[str]](), list[Network]()
+            for node in one_of_each_kind(starts):
+                as_node(module, starts, node)
+                if whole:
+                    used.append(check_output(module, inputs, None))
+                else:
+                    _check_evaluated(module, inputs)
+                kinds.append(network_of(module, inputs))
+            partial = _used_by_some(module, used) if whole else ()
+            network = joined(kinds, starts, partial)
     except (TypeError, ValueError) as error:
         return "refused", " ".join(str(error).split())
+    except RuntimeError as error:  # of a layer that cannot take what the network gives it
+        return "refused", f"it cannot take its inputs: {' '.join(str(error).split())}"
     trained = trained_parameters(module)
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
     own = [name.removeprefix("layer.") for name in network.buffers]
     about = [
         f"{sum(p.numel() for p in trained):,} trained parameters per node" if whole else "",
         f"{frozen:,} frozen parameters, which all nodes share" if frozen else "",
-        f"each node has its own {', '.join(own)}" if own and not whole else "",
+        f"a row per node of {', '.join(own)}" if own and not whole else "",
         f"{len(own)} buffers per node" if own and whole else "",
         "draws for each node and step" if network.drawing is not None else "",
         f"minibatches of at least {network.smallest} examples" if network.smallest > 1 else "",
@@ -440,7 +457,8 @@ def _treatment(module: nn.Module, inputs: Tensor, *, whole: bool = False) -> tup
         how = "batched"
     except ValueError as error:
         how = "looped"
-        about.insert(0, str(error).partition("for this model, since ")[2])
+        why = str(error).partition("for this model, since ")[2]
+        about.insert(0, "nodes have several kinds of networks" if network.partial else why)
     finally:
         _FUNCTORCH._set_vmap_fallback_enabled(True)
     return how, "; ".join(filter(None, about))

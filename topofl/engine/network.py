@@ -178,7 +178,7 @@ def network_of(module: nn.Module, inputs: Tensor) -> Network:
     others = dict(found.others)
     for name, (output, other) in _pairs(found.outputs, again.outputs).items():
         if not torch.equal(output.nan_to_num(), other.nan_to_num()):
-            others.setdefault(name, "numpy")
+            others.setdefault(name.partition(_CALLS)[0], "numpy")  # which gives others inputs
     for name, whose in others.items():
         raise ValueError(
             "`model` must draw random numbers by torch's functions, so that runs can be "
@@ -202,6 +202,10 @@ def network_of(module: nn.Module, inputs: Tensor) -> Network:
     return Network(module, found.buffers, drawing, smallest, coupled)
 
 
+_CALLS = " calls "
+"""Stands between the names of a layer and of one that it calls, in the name of what it gives it."""
+
+
 class _ForwardError(ValueError):
     """Raised if a network cannot take examples in training."""
 
@@ -216,8 +220,11 @@ def _forward(module: nn.Module, inputs: Tensor) -> _Forward:
 
     names = {layer: name for name, layer in own.named_modules()}
 
-    def enter(layer: nn.Module, _inputs: object) -> None:
+    def enter(layer: nn.Module, given: tuple[object, ...]) -> None:
+        caller = inside[-1] if inside else ""
         inside.append(names[layer])
+        if given and isinstance(given[0], Tensor):
+            outputs[f"{caller}{_CALLS}{names[layer]}"] = given[0].clone()
 
     def leave(_layer: nn.Module, _inputs: object, output: object) -> None:
         outputs[inside.pop()] = output
