@@ -75,7 +75,7 @@ class Trained:
         (n, d) on the CPU: row i contains the parameters of node i's model. If loaded from a file,
         it is memory-mapped: read from disk on access.
     buffers
-        Buffers of which each node has its own by name, (n, *shape) each, such as running
+        Buffers of which each node has its own by name, ``(n, *shape)`` each, such as running
         statistics. Other buffers, and parameters with ``requires_grad=False``, are the network's.
 
     Examples
