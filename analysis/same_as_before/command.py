@@ -308,25 +308,22 @@ def peak(checkout: Path, label: str) -> float:
 
 def speed(options: argparse.Namespace) -> bool:
     """Time both versions in turns; returns if this one is as fast, and takes as little memory."""
-    sides = timed_side(options.before), timed_side(HERE)
     print("now / before: seconds per round, until the end of the first, peak memory")
     rows = []
-    try:
-        for label in fnmatch.filter(labels(), options.only):
-            seconds, first, before = ratios(*sides, label, options.turns)
-            peaks = [
-                np.median([peak(checkout, label) for _ in range(3)])
-                for checkout in (options.before, HERE)
-            ]
-            rows.append((seconds, first, float(peaks[1] / peaks[0])))
-            print(
-                f"{seconds:6.3f} {first:6.3f} {rows[-1][2]:6.3f}  {label} "
-                f"({1000 * before:.1f} ms, {peaks[0] / 2**20:.0f} MiB before)",
-                flush=True,
-            )
-    finally:
-        for side in sides:
-            side.end()
+    for label in fnmatch.filter(labels(), options.only):
+        seconds, first, before = ratios(
+            lambda: (timed_side(options.before), timed_side(HERE)), label, options.turns
+        )
+        peaks = [
+            np.median([peak(checkout, label) for _ in range(5)])
+            for checkout in (options.before, HERE)
+        ]
+        rows.append((seconds, first, float(peaks[1] / peaks[0])))
+        print(
+            f"{seconds:6.3f} {first:6.3f} {rows[-1][2]:6.3f}  {label} "
+            f"({1000 * before:.1f} ms, {peaks[0] / 2**20:.0f} MiB before)",
+            flush=True,
+        )
     middle = np.median(rows, axis=0)
     print(f"{middle[0]:6.3f} {middle[1]:6.3f} {middle[2]:6.3f}  median of {len(rows)} cases")
     most = np.max(rows, axis=0)

@@ -1,15 +1,16 @@
 """Time both versions in turns: seconds per round, and to the end of the first; peak memory.
 
 Each version has a process of its own, which trains the cases of ``analysis.benchmark`` when it is
-told to. Turns of the two alternate, so that what else the machine does slows both alike. Ratios are
-medians over turns; memory is the growth of a fresh process's peak.
+told to. Turns of the two alternate, so that what else the machine does slows both alike; every few
+turns both start anew, since how a process came to lie in memory alone makes it a few percent faster
+or slower. Ratios are medians over turns; memory is the growth of a fresh process's peak.
 """
 
 import gc
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,6 +23,9 @@ from topofl import algorithms, data, models, topologies
 
 ROUNDS = 8
 """Rounds of a turn; the first is not among the seconds per round."""
+
+TURNS = 3
+"""Turns of a pair of processes."""
 
 
 def settings() -> Mapping[str, tuple[str, int, int, Mapping[str, Any]]]:
@@ -152,18 +156,33 @@ class Side:
         self.process.communicate()  # closes its pipes
 
 
-def ratios(before: Side, now: Side, label: str, turns: int) -> tuple[float, float, float]:
+def ratios(
+    start: Callable[[], tuple[Side, Side]], label: str, turns: int
+) -> tuple[float, float, float]:
     """Return now / before: seconds per round, seconds of the first, and seconds per round before.
 
-    The ratio of a turn is that of two runs one after the other; which comes first alternates.
+    `start` starts a process of the version before and one of this version. The ratio of a turn is
+    that of two runs one after the other; which comes first alternates.
     """
     found = []
-    for side in (before, now):
-        side.ask("time", label)  # to load, compile and allocate
-    for turn in range(turns):
-        pair = (before, now) if turn % 2 else (now, before)
-        times = {side: side.ask("time", label) for side in pair}
-        found.append((times[before], times[now]))
+    for first in range(0, turns, TURNS):
+        sides = start()
+        try:
+            found += _turns(sides, label, range(first, min(first + TURNS, turns)))
+        finally:
+            for side in sides:
+                side.end()
     each = np.array(found)  # (turns, version, round or start)
     medians = np.median(each[:, 1] / each[:, 0], axis=0)
     return float(medians[0]), float(medians[1]), float(np.median(each[:, 0, 0]))
+
+
+def _turns(sides: tuple[Side, Side], label: str, turns: range) -> list[tuple[float, float]]:
+    """Return the times of both sides in each turn."""
+    for side in sides:
+        side.ask("time", label)  # to load, compile and allocate
+    found = []
+    for turn in turns:
+        times = {side: side.ask("time", label) for side in (sides if turn % 2 else sides[::-1])}
+        found.append((times[sides[0]], times[sides[1]]))
+    return found
