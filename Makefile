@@ -45,7 +45,7 @@ oldest: install
 
 docs: install
 	rm -rf out/docs out/docs-doctrees
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html -c docs -d out/docs-doctrees . out/docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -j auto -b html -c docs -d out/docs-doctrees . out/docs
 	@echo "wrote out/docs/index.html"
 
 install: $(STAMP)
