@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 
 # The problems are tiny: a second thread on a busy machine only waits, a hundred times longer than
 # the work takes.
@@ -63,6 +65,14 @@ def data_root() -> Path:
 def seeded() -> None:
     """Layers that a test makes start with the same numbers every time."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def ended() -> int:
+    """Return the number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
 
 
 @pytest.fixture(scope="session")

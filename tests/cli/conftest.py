@@ -9,6 +9,12 @@ from tests.rows.commands import shell as run_in_shell
 
 
 @pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def toml(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "small.toml"

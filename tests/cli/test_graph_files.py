@@ -10,18 +10,15 @@ import pytest
 import scipy.sparse as sparse
 
 import topofl
+from tests.rows.runs import weighted_ring
 from topofl._support import arrays as array_files
 from topofl.history import History
 from topofl.topology import files
 from topofl.topology.files import read_graph
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 SCALED = "the edges of ring carry weights from 0.1 to 0.4, which are ignored"
-
-
-def weighted_ring(n):
-    graph = nx.Graph()
-    graph.add_weighted_edges_from((i, (i + 1) % n, (0.1, 0.4)[i % 2]) for i in range(n))
-    return graph
 
 
 WRITERS = {
@@ -32,12 +29,6 @@ WRITERS = {
     "ring.npz": lambda path: sparse.save_npz(path, nx.to_scipy_sparse_array(weighted_ring(10))),
     "ring.npy": lambda path: np.save(path, nx.to_numpy_array(weighted_ring(10))),
 }
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.filterwarnings("always:the edges of ring")

@@ -10,11 +10,7 @@ from tests.rows.commands import train
 from topofl import config
 from topofl.engine import DivergenceError
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_the_file_runs_as_it_is(folder, shell):

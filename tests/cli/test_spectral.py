@@ -17,13 +17,9 @@ from topofl import config, data, metrics, mixing, topologies
 from topofl.history import History
 from topofl.topology.files import read_graph
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 MORE = "topofl: note: these numbers decide; --all prints all columns, --about GROUPS some\n"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_numbers_of_graphs_and_a_note(shell):

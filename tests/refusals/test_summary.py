@@ -7,7 +7,7 @@ import pytest
 
 import topofl
 from tests.refusals import named, refused, rows
-from tests.summary.samples import of_name, runs_of, stored
+from tests.summary.samples import of_name, older, runs_of, stored
 from topofl import mixing, summarize
 from topofl.runs import Failure
 from topofl.summary import plot_band, plot_heat_map, plot_nodes, plot_pareto, plot_violin
@@ -55,12 +55,6 @@ def mine(*runs):
 def copy():
     """Return a run with the settings and seed of the first, trained again."""
     return of_name.__wrapped__()
-
-
-def older(history):
-    """Return a history as versions wrote it that did not record partition and model."""
-    meta = {key: x for key, x in history.meta.items() if key not in ("partition", "model")}
-    return replace(history, meta=meta)
 
 
 def of_meta(history, **meta):

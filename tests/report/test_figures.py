@@ -2,10 +2,12 @@
 
 import itertools
 import re
+from secrets import token_hex
 
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
+from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.transforms import Bbox
 
 from tests import markup
@@ -104,6 +106,12 @@ def test_svg_can_be_embedded_in_a_page():
     used = set(re.findall(r'(?:href="#|url\(#)([\w.-]+)', text))
     assert used
     assert used <= ids
+
+
+def test_ids_do_not_depend_on_the_last_bits_of_coordinates(monkeypatch):
+    whole = inline_figure()
+    monkeypatch.setattr(RendererSVG, "_make_id", lambda self, kind, content: kind + token_hex(5))
+    assert inline_figure() == whole
 
 
 def test_colors_and_fonts_are_those_of_the_page():

@@ -173,14 +173,6 @@ def test_runs_of_earlier_versions_are_found(copied):
 
 
 @pytest.fixture
-def ended() -> int:
-    """Return the number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-@pytest.fixture
 def left_by(tmp_path, monkeypatch):
     """Return a function that makes a folder with a file, as claimed by another process."""
 

@@ -1,5 +1,6 @@
 """Stored runs that were never trained, with curves of given shape, and short runs."""
 
+import dataclasses
 import itertools
 from functools import cache
 from pathlib import Path
@@ -75,6 +76,12 @@ def runs_of(*, topology=("ring",), alpha=(1.0,), seeds=3, effect=None, noise=0.0
         settings |= {"run.rounds": 40, "run.seed": seed}
         runs.append(stored(settings, float(final), rng=rng, **{"cost": k + 1} | options))
     return runs
+
+
+def older(history):
+    """Return a history as versions wrote it that did not record partition and model."""
+    meta = {key: x for key, x in history.meta.items() if key not in ("partition", "model")}
+    return dataclasses.replace(history, meta=meta)
 
 
 DIGITS = data.digits()

@@ -1,12 +1,10 @@
 """Runs by name: which ones may be averaged, and which are refused as in lists."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 import topofl
-from tests.summary.samples import DIGITS
+from tests.summary.samples import DIGITS, older
 from tests.summary.samples import of_name as run
 from topofl import algorithms, data, models, topologies
 
@@ -35,12 +33,6 @@ def test_names_that_differ_in_several_settings_say_so():
     )
     del runs["both"]
     assert not [note for note in topofl.summarize(runs).notes if "differ" in note]
-
-
-def older(history):
-    """Return a history as versions wrote it that did not record partition and model."""
-    meta = {key: x for key, x in history.meta.items() if key not in ("partition", "model")}
-    return dataclasses.replace(history, meta=meta)
 
 
 def test_histories_say_which_partition_they_had():

@@ -12,14 +12,6 @@ from topofl._support import processes
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 
 
-@pytest.fixture
-def ended():
-    """Return the number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
 def hide(monkeypatch, *paths):
     """Let some files of /proc, or all, be invisible."""
     read, link = Path.read_text, os.readlink

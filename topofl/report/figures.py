@@ -101,10 +101,12 @@ def _cleaned(root: ElementTree.Element, key: str, drawn: "DescribedFigure") -> s
         for child in [child for child in element if child.tag in ("metadata", "style")]:
             element.remove(child)
     texts = [text for element in root.iter() for text in element.attrib.values()]
-    used = {name for text in texts for name in _REFERENCE.findall(text)}
+    # matplotlib's ids are hashes of unrounded coordinates, whose last bits vary between processes
+    used = dict.fromkeys(name for text in texts for name in _REFERENCE.findall(text))
+    ids = {name: f"{key}-{number}" for number, name in enumerate(used, start=1)}
     for element in root.iter():
         element.attrib = {
-            name.rpartition("}")[2]: _value(name, text, key)
+            name.rpartition("}")[2]: _value(name, text, ids)
             for name, text in element.attrib.items()
             if name != "id" or text in used
         }
@@ -117,15 +119,15 @@ def _cleaned(root: ElementTree.Element, key: str, drawn: "DescribedFigure") -> s
     return ElementTree.tostring(root, encoding="unicode", method="html")
 
 
-def _value(name: str, text: str, key: str) -> str:
+def _value(name: str, text: str, ids: dict[str, str]) -> str:
     """Return the value of an attribute with the figure's ids and the page's colors and font."""
     if name == "id":
-        return f"{key}-{text}"
+        return ids[text]
     if name in ("d", "x", "y"):
         return _DIGITS.sub(r"\1", text).replace(" \n", "")
     for color, variable in _VARIABLES.items():
         text = text.replace(color, variable)
-    return _REFERENCE.sub(rf"{key}-\g<0>", _FONT_FAMILY.sub("", text))
+    return _REFERENCE.sub(lambda found: ids[found[0]], _FONT_FAMILY.sub("", text))
 
 
 BINS = 41
