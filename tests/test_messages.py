@@ -252,6 +252,18 @@ def test_models_that_do_not_fit_the_data_are_refused_with_a_remedy(model, client
     small_run(model=nn.Sequential(nn.Flatten(), *LAYERS), clients=images())
 
 
+class Convolved(nn.Linear):
+    """A layer that is called as those of PyTorch Geometric."""
+
+    def forward(self, x, edge_index):
+        return super().forward(x[edge_index[0]])
+
+
+def test_networks_of_graphs_are_refused_with_how_to_give_their_graph():
+    with pytest.raises(ValueError, match=r"takes the edges .*from_pyg.*graphs\.network\(model\)"):
+        small_run(model=Convolved(36, 2), clients=problems.equal_clients())
+
+
 class Shared(nn.Module):
     """A model with a layer under two names and a parameter in two layers."""
 

@@ -255,3 +255,19 @@ def test_every_kind_of_nodes_is_checked_and_wrong_shapes_are_one_sentence(
     assert "'networks.1' draws others, as of numpy" in errors
     found, errors = layers(shell, "nodes_of_kinds:fine --shape 3,8,8", 1)
     assert "cannot take" in errors
+
+
+def test_hints_for_files_and_networks_of_graphs(shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "edged.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Linear):\n"
+        "    def forward(self, x, edge_index):\n        return super().forward(x)\n\n\n"
+        "net = Net(3, 2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    errors = " ".join(shell("doctor --model edged.py:net", 2).err.split())
+    assert "not of its file, got edged.py; write edged:net" in errors
+    for shape in ("", " --shape 3"):
+        errors = " ".join(shell(f"doctor --model edged:net{shape}", 2).err.split())
+        assert "takes the edges of a graph" in errors
+        assert "graphs.network(model)" in errors

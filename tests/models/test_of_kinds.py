@@ -285,3 +285,19 @@ def test_features_of_different_widths_have_no_common_prototypes():
     algorithm = algorithms.fedproto(0.1, head=algorithms.part("networks.*.5"))
     with pytest.raises(ValueError, match="must be one layer"):
         topofl.run(algorithm, model=wide, clients=problems.equal_clients(), rounds=1, seed=0)
+
+
+def test_only_kinds_with_batch_norm_need_two_examples_at_once():
+    """Of six nodes with an odd minibatch at the end of an epoch, two are of the other kind."""
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    normal = nn.Sequential(nn.Flatten(), nn.Linear(36, 3), nn.BatchNorm1d(3))
+    clients = problems.ragged_clients()
+    last = clients.sizes % 2 == 1
+    assert 0 < last.sum() < len(last)
+    algorithm = algorithms.local_only(0.1, batch_size=2)
+    fits = of_kinds([plain, normal], np.where(last, 0, 1))
+    topofl.run(algorithm, model=fits, clients=clients, rounds=1, seed=0)
+    lone = of_kinds([plain, normal], np.where(last, 1, 0))
+    node = int(np.flatnonzero(last)[0])
+    with pytest.raises(ValueError, match=f"at least 2 examples.* node {node} trains on"):
+        topofl.run(algorithm, model=lone, clients=clients, rounds=1, seed=0)

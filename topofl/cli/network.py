@@ -14,7 +14,7 @@ from topofl._support.plugins import load_function
 from topofl._support.seeding import seeded_torch
 from topofl._support.table import Table
 from topofl.cli.output import CommandFailed, print_notes, print_rows
-from topofl.engine.model_checks import Layer, layers_of
+from topofl.engine.model_checks import OF_GRAPHS, Layer, layers_of, takes_edges
 
 Shape = tuple[int, ...]
 
@@ -24,6 +24,8 @@ def print_layers(options: Namespace) -> None:
     given = None if options.shape is None else _shape(options.shape)
     with at("`--model`:"):
         model = _model(options.model or "", given)
+    if takes_edges(model):
+        raise ValueError(f"`--model` must be a network of one input; {OF_GRAPHS}")
     shape, inputs = _examples(model, given)
     found = layers_of(model, inputs)
     if given is None:

@@ -251,6 +251,7 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     terms = [bytes_of_terms(training, trace.layout, dtype, n) for training, _ in most.values()]
     looped, batched = (size + max(terms, default=0) for size in _bytes_of_steps(setup, width))
     counts = [own[own > 0].tolist() for name, (_, own) in most.items() if name != "fine_tune"]
+    counts += [[1] * n for _ in trace.gradient_sizes]
     steps = tuple(tuple(sorted(own, reverse=True)) for own in counts)
     evaluations = [_bytes_of_evaluation(setup, one, gathered) for one in setup.sets.values()]
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.modules())

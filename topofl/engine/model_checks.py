@@ -1,6 +1,7 @@
 """Checks that a model can be trained by the engine, and that task and targets fit its outputs."""
 
 import copy
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -222,6 +223,8 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int | None) -> Tensor:
 
 def _remedy(module: nn.Module, inputs: Tensor, n_classes: int | None) -> str:
     """Return the remedy for a model that cannot take the examples."""
+    if takes_edges(module):
+        return OF_GRAPHS
     if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules()):
         return (
             f"examples are {inputs.dtype}: give token ids as int64, below the number of embeddings"
@@ -241,6 +244,18 @@ def _remedy(module: nn.Module, inputs: Tensor, n_classes: int | None) -> str:
             )
         return f"build it for that shape, e.g. models.logistic_regression({size}, {n_classes})"
     return "put nn.Flatten() before its first layer"
+
+
+def takes_edges(module: nn.Module) -> bool:
+    """Whether a network is applied to the edges of a graph, as those of PyTorch Geometric are."""
+    return "edge_index" in inspect.signature(module.forward).parameters
+
+
+OF_GRAPHS = (
+    "this network takes the edges of a graph, so let graphs = data.from_pyg(...) make the clients, "
+    "and give graphs.network(model), whose inputs are numbers of vertices"
+)
+"""The remedy for networks that are applied to edges."""
 
 
 def _used(module: nn.Module, logits: Tensor) -> set[str]:
@@ -451,6 +466,7 @@ def _treatment(module: nn.Module, inputs: Tensor, *, whole: bool = False) -> tup
         f"minibatches of at least {network.smallest} examples" if network.smallest > 1 else "",
         *(" ".join(str(one.message).split()) for one in noted),
     ]
+    before = _FUNCTORCH._is_vmap_fallback_enabled()
     _FUNCTORCH._set_vmap_fallback_enabled(False)  # which applies one model after another
     try:
         _check_batched(network, inputs)
@@ -460,7 +476,7 @@ def _treatment(module: nn.Module, inputs: Tensor, *, whole: bool = False) -> tup
         why = str(error).partition("for this model, since ")[2]
         about.insert(0, "nodes have several kinds of networks" if network.partial else why)
     finally:
-        _FUNCTORCH._set_vmap_fallback_enabled(True)
+        _FUNCTORCH._set_vmap_fallback_enabled(before)
     return how, "; ".join(filter(None, about))
 
 

@@ -48,6 +48,8 @@ class Network(NamedTuple):
         differ between nodes; see :func:`starts_of`.
     partial
         Names of the parameters that only some of the nodes use, by what their buffers start from.
+    smallest_of_nodes
+        For each node, `smallest` of its kind; empty if no buffers start apart.
     """
 
     module: nn.Module
@@ -57,6 +59,7 @@ class Network(NamedTuple):
     coupled: bool = False
     starts: Mapping[str, Tensor] = MappingProxyType({})
     partial: tuple[str, ...] = ()
+    smallest_of_nodes: tuple[int, ...] = ()
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -103,13 +106,15 @@ def starts_of(module: nn.Module, n: int) -> dict[str, Tensor]:
 
 def one_of_each_kind(starts: Mapping[str, Tensor]) -> list[int]:
     """Return the first node of each kind: nodes whose buffers start alike are of one kind."""
-    if not starts:
-        return [0]
+    kinds = kinds_of_nodes(starts) or [0]
+    return [kinds.index(kind) for kind in range(max(kinds) + 1)]
+
+
+def kinds_of_nodes(starts: Mapping[str, Tensor]) -> list[int]:
+    """Return the kind of each node, numbered by their first nodes; empty if all are of one kind."""
     rows = zip(*(x.reshape(len(x), -1).tolist() for x in starts.values()), strict=True)
-    kinds = dict[str, int]()
-    for i, row in enumerate(rows):
-        kinds.setdefault(str(row), i)
-    return list(kinds.values())
+    numbers = dict[str, int]()
+    return [numbers.setdefault(str(row), len(numbers)) for row in rows]
 
 
 def as_node(module: nn.Module, starts: Mapping[str, Tensor], node: int) -> nn.Module:
@@ -133,6 +138,7 @@ def joined(
         any(kind.coupled for kind in kinds),
         starts,
         tuple(partial),
+        tuple(kinds[kind].smallest for kind in kinds_of_nodes(starts)),
     )
 
 

@@ -69,8 +69,8 @@ class Sizes(NamedTuple):
     step_bytes
         Memory of its step, as one node of several.
     steps
-        For each phase that trains, the numbers of steps per round of the nodes that take steps, in
-        descending order.
+        For each phase that trains or computes gradients, the numbers of steps per round of the
+        nodes that take steps, in descending order.
     """
 
     n: int
@@ -79,6 +79,11 @@ class Sizes(NamedTuple):
     batch_bytes: int
     step_bytes: int = 0
     steps: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def together(self) -> int:
+        """Most nodes that take steps in one phase, as those of a sample; n if none are known."""
+        return min(max(map(len, self.steps), default=0) or self.n, self.n)
 
     @property
     def trial_nodes(self) -> int:
@@ -114,6 +119,7 @@ def choose_plan(
     one node per worker fits, there are fewer workers.
     """
     n, executor, chunk = sizes.n, compute.executor, compute.chunk
+    together = sizes.together
     threads = torch.get_num_threads() if device_of(compute).type == "cpu" else 1
     threads = threads if n * sizes.d * sizes.batch >= SHARED_WORK else 1
     numbers = range(threads, 0, -1)
@@ -122,18 +128,19 @@ def choose_plan(
     if executor == "auto" and most < (1 if chunk == "auto" else min(int(chunk), n)):
         executor = "looped"
     most = max(most, 1)
+    share = -(-(together if chunk == "auto" else n) // workers)
     if linear:
         executor = "batched" if executor == "auto" else executor
         chunk = max(1, min(LINEAR_BYTES // sizes.batch_bytes, most)) if chunk == "auto" else chunk
     elif executor == "looped" or n == 1:
         executor = "looped"
     elif executor == "auto" or chunk == "auto":
-        executor, chunk = _fastest(compute, min(-(-n // workers), most), trial, sizes)
+        executor, chunk = _fastest(compute, min(share, most), trial, sizes)
     size = 1 if executor == "looped" else min(int(chunk), n)
-    chunks = -(-n // size)
+    chunks = -(-together // size)
     workers = min(workers, chunks)
     if compute.chunk == "auto" and executor == "batched":  # workers get the same number of chunks
-        size = -(-n // min(n, -(-chunks // workers) * workers))
+        size = -(-together // min(together, -(-chunks // workers) * workers))
     return Plan(executor, size, workers, threads if workers == 1 else 1)
 
 

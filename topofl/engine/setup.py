@@ -89,7 +89,8 @@ def resolve(
 
 def _check_minibatches(setup: Setup) -> None:
     """Raise ``ValueError`` if a node trains on fewer examples at once than its network can take."""
-    smallest, sizes = setup.network.smallest, setup.sizes
+    network, sizes = setup.network, setup.sizes
+    smallest = np.broadcast_to(network.smallest_of_nodes or network.smallest, sizes.shape)
     trained = [training.sizes for some in setup.trace.steps.values() for training, _ in some]
     for batch_size in trained + setup.trace.gradient_sizes:
         whole = np.minimum(batch_size, sizes)
@@ -97,8 +98,8 @@ def _check_minibatches(setup: Setup) -> None:
         if len(found := np.flatnonzero(last < smallest)):
             i = int(found[0])
             raise ValueError(
-                f"`clients` must give every minibatch at least {smallest} examples, from which a "
-                f"layer of this model computes statistics, but node {i} trains on "
+                f"`clients` must give every minibatch at least {smallest[i]} examples, from which "
+                f"a layer of this model computes statistics, but node {i} trains on "
                 f"{sizes[i]} examples, and the last minibatch of an epoch has {last[i]} "
                 f"({len(found)} such nodes); choose another batch_size, leave out examples, or use "
                 "models.with_group_norm(model)"

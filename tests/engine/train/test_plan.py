@@ -108,6 +108,29 @@ def test_chunks_grow_while_they_gain(tried, best, wanted):
     assert largest <= min(2 * best, 50), "far larger chunks were tried, or more than a share"
 
 
+SAMPLED = LARGE._replace(steps=((5,) * 20,))
+"""Of 100 nodes, 20 train in a round."""
+
+
+@pytest.mark.parametrize(("best", "wanted"), [(8, 5), (64, 10)])
+def test_workers_share_the_nodes_of_a_sample(tried, best, wanted):
+    chosen, calls = tried(gains_up_to(best), sizes=SAMPLED)
+    assert chosen == Plan("batched", wanted, 2, 1)
+    assert max(chunk for _, chunk in calls) <= 10, "more than a worker's share was tried"
+    linear = choose_plan(topofl.Compute("cpu"), True, SAMPLED, None, lambda plan: True)
+    assert (linear.chunk, linear.workers) == (10, 2)
+    few, _ = tried(fixed(), sizes=SAMPLED, chunk=20)
+    assert few == Plan("batched", 20, 1, 2), "one call has all threads within torch"
+
+
+def test_a_sample_is_counted_in_the_sizes_of_a_run():
+    how = {"model": Counted(), "clients": problems.equal_clients()}
+    algorithm = algorithms.fedavg(0.1, batch_size=4, participation=2)
+    sizes = footprint(problems.resolved(algorithm, **how), []).sizes
+    assert (sizes.n, sizes.together) == (6, 2)
+    assert sizes._replace(n=1).together == 1, "a rank has more nodes than it holds"
+
+
 def test_chunks_and_workers_fit(tried):
     chosen, calls = tried(gains_up_to(32), fits=at_most(24))
     assert max(chunk for _, chunk in calls) == 12
