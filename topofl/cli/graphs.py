@@ -183,7 +183,7 @@ def graphs(options: Namespace) -> None:
 
 
 def _once_if_equal(table: Table) -> Table:
-    """Return one row, and a title that says so, if all rounds have the same, as in static graphs."""
+    """Return one row, and a title saying so, if all rounds have the same, as of a static graph."""
     rounds = table.column("round")
     if len(rounds) == 1 or len({row[1:] for row in table.rows}) > 1:
         return table
