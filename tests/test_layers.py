@@ -199,6 +199,7 @@ ROOMS = {
         "references server",
     ],
     "advice": ["candidates predict", "recommend"],
+    "models": ["networks", "changed"],
     "data": ["_labels", "dataset", "partition", "arrays edits", "partitioners", "graphs readers"],
     "metrics": [
         "_columns _rounds hardware",
