@@ -189,7 +189,7 @@ ROOMS = {
         *("mixing", "training evaluation"),
         *("requests", "neighbors", "graph_checks model_checks footprint"),
         *("joining shards checkpoint", "fingerprint", "state", "round"),
-        *("dry_run stages saving", "setup", "run"),
+        *("dry_run stages saving", "setup", "run", "probe"),
     ],
     "algorithms": [
         "contract",
@@ -199,6 +199,7 @@ ROOMS = {
         "references server",
     ],
     "advice": ["candidates predict", "recommend"],
+    "models": ["networks", "changed"],
     "data": ["_labels", "dataset", "partition", "arrays edits", "partitioners", "graphs readers"],
     "metrics": [
         "_columns _rounds hardware",

@@ -5,10 +5,8 @@ They stand on a dry run of the first rounds, on tensors without memory.
 
 import math
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from statistics import fmean, stdev
 from typing import Any
 
@@ -24,24 +22,20 @@ from topofl._support.table import Table
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
-from topofl.callbacks import Event
 from topofl.data import Partition
 from topofl.engine.dry_run import play_rounds
 from topofl.engine.footprint import Footprint, footprint, in_gib, peak
 from topofl.engine.gradients import is_linear
-from topofl.engine.mixing import mixer
 from topofl.engine.options import OPTIONS, Compute, Evaluation, as_options
-from topofl.engine.plan import SHARED_WORK, Plan, Sizes, choose_plan
-from topofl.engine.ranks import one_process
+from topofl.engine.plan import Plan, choose_plan
+from topofl.engine.probe import fewest_nodes, probe_setup
 from topofl.engine.recorder import totals_of
 from topofl.engine.requests import Setup
 from topofl.engine.round import Round
-from topofl.engine.run import run
 from topofl.engine.setup import resolve
 from topofl.history.matrices import bytes_of, digest_of, kept
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
-from topofl.topology import Topology
 
 __all__ = ["Estimate", "estimate"]
 
@@ -67,9 +61,6 @@ _DRAWN_EVENTS = 20_000
 
 _PRECISION = 0.01
 """Relative standard error at which the mean of random messages is precise enough."""
-
-_PROBE_SECONDS = 0.1
-"""A probe trains more nodes until a round takes this long, so that fixed costs are negligible."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +326,7 @@ def estimate(
         the memory is that of its first batched trial, with 2 to 8 nodes per call, or of the
         executor that a probe has chosen.
     probe
-        Train some of the nodes for 4 rounds, at least as many as are trained at once, to predict
+        Train some of the nodes for some rounds, at least as many as are trained at once, to predict
         the run time; this usually takes seconds. On Linux, memory on the CPU is corrected by the
         measured growth of this process. Skipped if the run does not fit into memory.
 
@@ -420,7 +411,7 @@ def _planned(
     plan = choose_plan(setup.compute, linear, need.sizes, None, fits)
     if probed is None or not fits(plan):
         return plan, 0, {}
-    nodes, trial, seconds = _probe(setup, probed, _fewest_nodes(plan, need.sizes))
+    nodes, trial, seconds = probe_setup(setup, probed, fewest_nodes(plan, need.sizes))
     beyond = 0
     if setup.device.type == "cpu" and (grown := growth()) is not None:
         own = need.of_first(nodes, fine_tuning=0, history=0)
@@ -522,102 +513,3 @@ def _per_round(name: str, column: Sequence[int]) -> Any:
         return max(column)
     mean = math.fsum(column) / len(column)
     return int(mean) if mean.is_integer() else mean
-
-
-def _fewest_nodes(plan: Plan, sizes: Sizes) -> int:
-    """Return the fewest nodes of a probe: those that a plan trains at once, on all its threads."""
-    spread = -(-SHARED_WORK // (sizes.d * sizes.batch)) if plan.workers > 1 else 1
-    return max(4, plan.workers * plan.chunk, spread)
-
-
-def _probe(setup: Setup, first: Round, least: int) -> tuple[int, Plan, dict[str, Any]]:
-    """Train `least` nodes, or more if a round is too short to time.
-
-    Return the number of nodes, their plan, and the seconds that are predicted for all nodes, given
-    the first round of a dry run.
-    """
-    n = setup.clients.n
-    k = min(least, n) if _is_proportional(setup) else n
-    while True:
-        plan, step, evaluation = _trial(setup, k)
-        if k == n or step >= _PROBE_SECONDS:
-            break
-        k = min(4 * k, n)
-    # the probe includes exchanges among all nodes
-    mixing = 0.0 if k == n else _seconds_of_mixing(first, setup)
-    evaluated = max(map(len, setup.sets.values()), default=n)
-    seconds = {
-        "seconds_per_round": step * n / k + mixing,
-        "seconds_per_evaluation": evaluation * (evaluated / k),
-    }
-    return k, plan, seconds
-
-
-def _is_proportional(setup: Setup) -> bool:
-    """Return whether time is proportional to nodes: all train, with the same number of steps."""
-    for training, counts in chain.from_iterable(setup.trace.steps.values()):
-        amounts = (training.batch_size, training.steps, training.epochs)
-        if any(isinstance(amount, tuple) for amount in amounts):
-            return False
-        if not (counts == training.counts(setup.sizes)).all():
-            return False
-    return True
-
-
-def _trial(setup: Setup, k: int) -> tuple[Plan, float, float]:
-    """Train the first k nodes for 4 rounds; return the plan, seconds of a round, of an evaluation.
-
-    They are a graph without weights, with their own groups and data.
-    """
-    seconds: dict[str, list[float]] = {"round": [], "evaluation": []}
-
-    def record(event: Event) -> None:
-        if event.kind in seconds:
-            seconds[event.kind].append(event.values["seconds"])
-
-    graph, every = setup.graphs.at(0), setup.clients
-    groups = (tuple(i for i in group if i < k) for group in graph.groups)
-    edges = graph.adjacency[:k, :k] != 0
-    history = run(
-        setup.algorithm,
-        model=setup.model,
-        task=setup.task,
-        clients=Partition(
-            every.dataset,
-            every.train[:k],
-            every.val[:k],
-            every.test[:k],
-            name=f"{k} of {every.name}",
-            overlapping=every.overlapping,
-            augment=every.augment,
-        ),
-        topology=Topology(edges, name=graph.name, groups=tuple(filter(None, groups))),
-        rounds=4,
-        seed=0,
-        # identical models would be evaluated once for all nodes
-        init="common" if setup.trace.common_start else "independent",
-        evaluation=Evaluation(
-            every=4, on=setup.evaluation.on, examples=setup.evaluation.examples, fine_tune=False
-        ),
-        compute=setup.compute,
-        callbacks=[record],
-        progress=False,
-    )
-    plan = Plan(*(history.meta[name] for name in Plan._fields))
-    step = min(seconds["round"][1:3])  # round 0 warms up, the last one has statistics of gradients
-    return plan, step, seconds["evaluation"][-1]
-
-
-def _seconds_of_mixing(played: Round, setup: Setup) -> float:
-    """Return the seconds of a round's exchanges among all nodes, timed on some columns."""
-    total = 0.0
-    for weights, columns in played.mixed.items():
-        values = torch.zeros(
-            weights.n, min(columns, 4096), dtype=setup.compute.dtype, device=setup.device
-        )
-        mix = mixer(weights, one_process(weights.n, setup.device), setup.compute.dtype)
-        mix(values)
-        start = time.perf_counter()
-        mix(values)
-        total += (time.perf_counter() - start) * columns / values.shape[1]
-    return total

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 from importlib import metadata
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,6 +44,24 @@ def test_a_working_installation(findings, shell, folder):
     assert not list(folder.iterdir())
     lines = shell("doctor").out.splitlines()
     assert all(line.startswith(("ok    ", "note  ")) for line in lines)
+
+
+@pytest.mark.parametrize("name", ["analysis", "paper_figures"])
+def test_studies_of_another_copy_are_noticed(findings, folder, name, monkeypatch):
+    def found_in(place):
+        for other in ("analysis", "paper_figures"):
+            at = place if other == name else Path(topofl.__file__).parents[1]
+            spec = spec_from_file_location(f"topofl.{other}", at / other / "__init__.py")
+            module = module_from_spec(spec)
+            monkeypatch.setitem(sys.modules, f"topofl.{other}", module)
+        return {key: row for key, row in findings()[0].items() if key.startswith("topofl.")}
+
+    assert found_in(Path(topofl.__file__).parents[1]) == {}
+    assert found_in(Path(topofl.__file__).parent) == {}
+    found = found_in(folder)
+    assert list(found) == [f"topofl.{name}"]
+    assert found[f"topofl.{name}"]["status"] == "note"
+    assert f"that of {(folder / name).resolve()} is used" in found[f"topofl.{name}"]["details"]
 
 
 def test_wrong_results_of_training_are_found(findings, monkeypatch):

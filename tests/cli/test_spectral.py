@@ -195,3 +195,15 @@ def test_graphs_of_a_run_are_shown_round_by_round(shell, rows, toml):
     assert [row["round"] for row in found] == [0, 2, 3]
     assert "label separation" not in found[0]
     assert len(rows("graphs a --about structure")) == 4
+
+
+def test_equal_graphs_of_a_run_are_one_row_of_text(shell, rows, toml):
+    shell("run small.toml --out a")
+    printed = shell("graphs a --about structure --csv t.csv").out.splitlines()
+    last = History.load("a/history").n_rounds - 1
+    title, heads, _, row, *_ = printed
+    assert title.endswith(f"{last + 1} rounds, which all have the same row")
+    assert heads.split()[0] == "round"
+    assert row.startswith(f"0 to {last} ")
+    assert f"| 0 to {last} |" in shell("graphs a --about structure --markdown").out
+    assert len(pd.read_csv("t.csv")) == len(rows("graphs a --about structure")) == last + 1

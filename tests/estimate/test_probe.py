@@ -1,19 +1,24 @@
 """Probes train some nodes to predict the run time, and correct memory."""
 
+import statistics
 from contextlib import contextmanager
 
 import pytest
 import torch
 
+import topofl
 from tests import problems
 from tests.estimate.helpers import ESTIMATE, need
 from topofl import algorithms
+from topofl.engine import probe
 from topofl.engine.plan import SHARED_WORK, Plan, Sizes
+
+LOOPED = probe.Timing(Plan("looped", 1, 1, 1), 0.0, 1.0, 1.0)
 
 
 def test_runs_that_do_not_fit_are_not_probed(monkeypatch):
     monkeypatch.setattr(ESTIMATE, "free_memory", lambda device: 1)
-    monkeypatch.setattr(ESTIMATE, "run", lambda *args, **kwargs: pytest.fail("trained"))
+    monkeypatch.setattr(probe, "run", lambda *args, **kwargs: pytest.fail("trained"))
     result = need(algorithms.dsgd(0.1), probe=True)
     assert result.seconds_per_round is None
     assert "DOES NOT FIT; " in str(result)
@@ -37,10 +42,10 @@ def test_a_probe_is_extrapolated_in_proportion(monkeypatch):
 
     def trial(setup, nodes):
         trials.append(nodes)
-        return Plan("looped", 1, 1, 1), 0.04 * nodes, 0.5 * nodes
+        return probe.Timing(Plan("looped", 1, 1, 1), 0.0, 0.04 * nodes, 0.5 * nodes)
 
-    monkeypatch.setattr(ESTIMATE, "_trial", trial)
-    monkeypatch.setattr(ESTIMATE, "_seconds_of_mixing", lambda *arguments: 1.0)
+    monkeypatch.setattr(probe, "_trial", trial)
+    monkeypatch.setattr(probe, "_seconds_of_mixing", lambda *arguments: 1.0)
     result = need(algorithms.dsgd(0.1), probe=True, nodes=3, executor="looped")
     assert trials == [4]  # 0.16 s are enough
     assert (result.seconds_per_round, result.seconds_per_evaluation) == (
@@ -51,10 +56,10 @@ def test_a_probe_is_extrapolated_in_proportion(monkeypatch):
 
 def test_a_probe_has_the_nodes_that_are_trained_at_once():
     sizes = Sizes(1000, 10_000, 20, 0)
-    assert ESTIMATE._fewest_nodes(Plan("looped", 1, 1, 1), sizes) == 4
-    assert ESTIMATE._fewest_nodes(Plan("batched", 30, 1, 1), sizes) == 30
-    assert ESTIMATE._fewest_nodes(Plan("looped", 1, 2, 1), sizes) * 10_000 * 20 >= SHARED_WORK
-    assert ESTIMATE._fewest_nodes(Plan("batched", 30, 2, 1), sizes) == 60
+    assert probe.fewest_nodes(Plan("looped", 1, 1, 1), sizes) == 4
+    assert probe.fewest_nodes(Plan("batched", 30, 1, 1), sizes) == 30
+    assert probe.fewest_nodes(Plan("looped", 1, 2, 1), sizes) * 10_000 * 20 >= SHARED_WORK
+    assert probe.fewest_nodes(Plan("batched", 30, 2, 1), sizes) == 60
 
 
 @pytest.mark.parametrize("grown", [0, 2**30, None])
@@ -64,8 +69,8 @@ def test_a_probe_corrects_memory_by_its_growth(grown, monkeypatch):
         yield lambda: grown if wanted else None
 
     monkeypatch.setattr(ESTIMATE, "watched_growth", watched)
-    monkeypatch.setattr(ESTIMATE, "_trial", lambda *arguments: (Plan("looped", 1, 1, 1), 1.0, 1.0))
-    monkeypatch.setattr(ESTIMATE, "_seconds_of_mixing", lambda *arguments: 0.0)
+    monkeypatch.setattr(probe, "_trial", lambda *arguments: LOOPED)
+    monkeypatch.setattr(probe, "_seconds_of_mixing", lambda *arguments: 0.0)
     options = {"model": problems.convolutional(), "executor": "looped"}
     algorithm = algorithms.dsgd(0.1, momentum=0.9)
     plain, probed = need(algorithm, **options), need(algorithm, **options, probe=True)
@@ -82,8 +87,41 @@ def test_a_probe_corrects_memory_by_its_growth(grown, monkeypatch):
 
 
 def test_a_probe_may_choose_to_loop_in_spite_of_a_chunk(monkeypatch):
-    monkeypatch.setattr(ESTIMATE, "_trial", lambda *arguments: (Plan("looped", 1, 1, 1), 1.0, 1.0))
+    monkeypatch.setattr(probe, "_trial", lambda *arguments: LOOPED)
     result = need(
         algorithms.dsgd(0.1), model=problems.convolutional(), executor="auto", chunk=4, probe=True
     )
     assert (result.executor, result.chunk) == ("looped", 1)
+
+
+@pytest.mark.parametrize(
+    ("patience", "probed"),
+    [(100.0, [*range(1, 3 * probe.PROBED_ROUNDS // 2 + 2)]), (0.0, [1, 2, 3])],
+)
+def test_a_probe_times_rounds_for_a_while_and_ends_after_an_evaluation(
+    monkeypatch, patience, probed
+):
+    events, clients = [], problems.equal_clients()
+
+    def train(rounds, note):
+        topofl.run(
+            algorithms.dsgd(0.1),
+            model=problems.linear(),
+            clients=clients,
+            topology=problems.cliques(clients),
+            rounds=rounds,
+            seed=0,
+            evaluation=probe.EVERY,
+            callbacks=[events.append, note],
+        )
+
+    monkeypatch.setattr(probe, "PROBED_SECONDS", patience)
+    found = probe.timed(train, 1000)
+    rounds = [event for event in events if event.kind == "round"]
+    assert [event.round for event in rounds] == probed
+    plain = [event.values["seconds"] for event in rounds if event.round % 3]
+    assert min(plain[1:]) <= found.round <= max(plain[1:])  # the first of them warms up
+    assert found.once >= max(plain[0] - found.round, 0.0)
+    scored = [event.values["seconds"] for event in events if event.kind == "evaluation"][1:]
+    assert found.evaluation == statistics.median(scored)
+    assert found.plan.executor in ("batched", "looped")

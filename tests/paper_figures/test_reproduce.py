@@ -20,6 +20,8 @@ from paper_figures.kit.store import Store, keyed
 from paper_figures.time_rounds import IMAGES, tables_at_paper_scale, time_rounds
 from tests.rows.papers import DIR, FIGURES, reproduced
 from topofl import config
+from topofl.engine.plan import Plan
+from topofl.engine.probe import Timing
 from topofl.runs.identity import Run
 
 probe_module = import_module("topofl.runs.probe")
@@ -170,8 +172,9 @@ def test_a_probe_foretells_what_rounds_and_evaluations_cost(monkeypatch):
     run = FIGURES["dcliques-fig09"].runs(SMOKE)[1]
     longer = {"run": {**run.tables["run"], "rounds": 1000}}
     long = Run({**run.tables, **longer, "evaluation": {"every": 16, "examples": None}})
-    # once, a round, an evaluation of as many examples as are probed, and no fine-tuning
-    monkeypatch.setattr(probe_module, "_timed", lambda *_: (30.0, 0.5, 2.0, 0.0))
+    # once, a round, and an evaluation of as many examples as are probed; there is no fine-tuning
+    timing = Timing(Plan("looped", 1, 1, 1), 30.0, 0.5, 2.0)
+    monkeypatch.setattr(probe_module, "timed", lambda *_: timing)
     monkeypatch.setattr(probe_module, "PROBED_EXAMPLES", 75)  # a quarter of the 300 test digits
     foretold, megabytes = probe_module.probe(long.tables)
     # ... and the seconds of preparation

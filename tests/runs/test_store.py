@@ -122,6 +122,20 @@ def test_listing_opens_no_history(stored, monkeypatch):
     assert all(run.curves["scores"]["accuracy"]["mean"] for run in runs)
 
 
+def test_changed_settings_do_not_change_a_run_or_a_failure(stored, tmp_path, finished):
+    run = RunStore(stored).runs()[0]
+    table = {"data": {"flip_labels": [1]}, "point": {"rates": [0.1]}}
+    for one in (run, Failure(KEY, table, "ValueError: no")):
+        before = json.dumps(one.tables)
+        for name, value in one.settings.items():
+            if isinstance(value, list):
+                value.append(2)
+            one.settings[name] = "changed"
+        assert json.dumps(one.tables) == before
+        assert "changed" not in one.settings.values()
+    assert Failure(KEY, table, "").settings == {"data.flip_labels": [1], "rates": [0.1]}
+
+
 def test_removed_runs_are_gone_at_once(copied):
     first, *rest = copied.runs()
     assert copied.remove(first.key)

@@ -26,7 +26,6 @@ from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
 from topofl.runs.execute import SHOWN, Live, Processes, execute
 from topofl.runs.plan import prepare
-from topofl.runs.probe import PROBED_ROUNDS, _timed
 from topofl.runs.work import RUNNING, Outcome, claimed_folder
 
 DIVERGING = {"algorithm.lr": [0.1, 1e38]}
@@ -383,32 +382,10 @@ def test_the_best_point_and_the_number_of_trained_runs(tmp_path):
         found.best("acuracy")
 
 
-@pytest.mark.parametrize(
-    ("patience", "probed"), [(100.0, [*range(1, 3 * PROBED_ROUNDS // 2 + 2)]), (0.0, [1, 2, 3])]
-)
-def test_a_probe_times_rounds_for_a_while_and_ends_after_an_evaluation(
-    monkeypatch, patience, probed
-):
-    events = []
-    run = topofl.config.Experiment.run
-
-    def noted(self, *, callbacks=(), **how):
-        return run(self, callbacks=[events.append, *callbacks], **how)
-
-    monkeypatch.setattr(topofl.config.Experiment, "run", noted)
-    monkeypatch.setattr(probe, "PROBED_SECONDS", patience)
-    tables = {**BASE, "run": {"rounds": 1000}}
-    _, per_round, _, fine_tuning = _timed(topofl.config.build(tables), None)
-    rounds = [event for event in events if event.kind == "round"]
-    assert [event.round for event in rounds] == probed
-    plain = [event.values["seconds"] for event in rounds if event.round % 3]
-    assert min(plain[1:]) <= per_round <= max(plain[1:])  # the first of them warms up
-    assert fine_tuning == 0
-
-
 def test_fine_tuning_is_timed_apart():
     tables = {**LONG, "algorithm": "per_fedavg,lr=0.1,fine_tune_epochs=30"}
-    assert _timed(topofl.config.build(tables), None)[-1] > 0
+    assert probe._tuning(topofl.config.build(tables), None, 0.0) > 0
+    assert probe._tuning(topofl.config.build(LONG), None, 0.0) == 0
 
 
 class Terminal(io.StringIO):

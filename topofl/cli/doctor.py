@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from topofl._support.text import printable
 from topofl.cli.output import CommandFailed, print_rows
 
 OK, NOTE, WRONG = "ok", "note", "WRONG"
-"""Statuses: as it should be; missing but not needed; wrong, so that the exit code is 1."""
+"""Statuses: as it should be; missing or mixed but not needed; wrong: the exit code is 1."""
 
 TOLERANCE = 1e-4
 """Difference of losses, of a few units, between float32 and float64 after a few rounds."""
@@ -71,8 +72,15 @@ def _print(finding: Finding) -> None:
 def _python(options: Namespace) -> Iterator[Finding]:
     where = f"{platform.python_version()} on {platform.platform()}, {sys.executable}"
     yield Finding("Python", OK if sys.version_info >= (3, 11) else WRONG, where)
-    folder = Path(topofl.__file__).parent
+    folder = Path(topofl.__file__).parent.resolve()
     yield Finding("topofl", OK, f"{topofl.__version__} in {folder}")
+    for name in ("analysis", "paper_figures"):  # in the package, or next to it in a checkout
+        spec = find_spec(f"topofl.{name}")
+        place = None if spec is None or spec.origin is None else Path(spec.origin).parent.resolve()
+        if place is not None and place not in (folder / name, folder.parent / name):
+            what = f"that of {place} is used, which is of another copy of topofl; to use the one "
+            what += f"of {folder.parent}, install it: pip install -e {folder.parent}"
+            yield Finding(f"topofl.{name}", NOTE, what)
 
 
 def _packages(options: Namespace) -> Iterator[Finding]:

@@ -179,7 +179,16 @@ def graphs(options: Namespace) -> None:
         )
         with report.replacing(options.html) as file:
             file.write(page)
-    print_table(table, options)
+    print_table(table, options, rounded=_once_if_equal(table))
+
+
+def _once_if_equal(table: Table) -> Table:
+    """Return one row, and a title saying so, if all rounds have the same, as of a static graph."""
+    rounds = table.column("round")
+    if len(rounds) == 1 or len({row[1:] for row in table.rows}) > 1:
+        return table
+    row = (f"{rounds[0]} to {rounds[-1]}", *table.rows[0][1:])
+    return replace(table, rows=(row,), title=f"{table.title}, which all have the same row")
 
 
 def recommend(options: Namespace) -> None:

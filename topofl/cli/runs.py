@@ -10,7 +10,6 @@ from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +62,9 @@ class Unfinished:
     round: int
     remedy: str
 
-    @cached_property
+    @property
     def settings(self) -> dict[str, Any]:
-        """The configuration as one flat dictionary, with keys such as ``"data.alpha"``."""
+        """The configuration as one new flat dictionary, with keys such as ``"data.alpha"``."""
         return flat_settings(self.tables)
 
 
@@ -138,7 +137,7 @@ def _print_table(
     columns = _columns(matching, every, options.columns)
     if (store.root / ABOUT).exists():  # otherwise folders are in the order of their names
         order = sorted(_columns(matching, every, None), key=is_seed)  # seeds come last
-        found.sort(key=lambda entry: [_place(entry.settings.get(name)) for name in order])
+        found.sort(key=lambda entry: [*map(_place, map(entry.settings.get, order))])
     print_table(_table(found, columns), options)
     if not options.failed and (failed := sum(isinstance(one, Failure) for one in matching)):
         print_notes([f"{failed} failed, see --failed"])

@@ -4,9 +4,8 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from statistics import median
+from functools import partial
 from typing import Any
 
 from topofl import config
@@ -15,19 +14,11 @@ from topofl._support.machine import free_memory
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import approximate, plain_text
 from topofl.callbacks import Callback, Event
+from topofl.engine.probe import EVERY, timed
 from topofl.runs.identity import peak_memory_megabytes, reset_peak_memory
 from topofl.runs.plan import VARIED, Base, Point, by_settings, prepare
 from topofl.runs.store import RunStore
 from topofl.runs.sweep import STORE, shard_of
-
-PROBED_SECONDS = 0.5
-"""A probe goes on until its rounds took this long, so that fluctuations average out."""
-
-PROBED_ROUNDS = 20
-"""Largest number of rounds that a probe times."""
-
-EVERY = 3
-"""Rounds between evaluations of a probe; rounds without one are timed."""
 
 PROBED_EXAMPLES = 300
 """Largest number of test examples in a probe's evaluations."""
@@ -37,16 +28,8 @@ _OF_GRAPHS = ("topology", "mixing")
 """Tables without a meaning for algorithms that ignore the topology."""
 
 
-class _Enough(Exception):
-    """Ends the rounds of a probe, which is no error."""
-
-
 def probe(tables: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the estimated seconds of a run and its peak memory in MiB, from some rounds.
-
-    The first round warms up and counts once. The others are timed apart from evaluations, and
-    their median counts.
-    """
+    """Return the estimated seconds of a run and its peak memory in MiB, from some rounds."""
     reset_peak_memory()
     start = time.perf_counter()
     experiment = config.build(tables)
@@ -56,7 +39,10 @@ def probe(tables: Mapping[str, Any]) -> tuple[float, float]:
     examples = min(every, PROBED_EXAMPLES)
     if not evaluation.on or any(name.startswith("own_") for name in evaluation.on):
         every = examples = None  # those of the run
-    once, per_round, per_evaluation, tuning = _timed(experiment, examples)
+    _, once, per_round, per_evaluation = timed(
+        partial(_train, experiment, examples=examples, every=EVERY, fine_tune=False), rounds
+    )
+    tuning = _tuning(experiment, examples, per_evaluation)
     tuned = -(-rounds // (evaluation.fine_tune_every or rounds)) if tuning else 0
     evaluations = 1 + -(-rounds // evaluation.every) + tuned  # tuned models are evaluated, too
     scale = 1.0 if every is None or examples is None else every / examples
@@ -64,37 +50,15 @@ def probe(tables: Mapping[str, Any]) -> tuple[float, float]:
     return seconds + scale * evaluations * per_evaluation, peak_memory_megabytes()
 
 
-def _timed(
-    experiment: config.Experiment, examples: int | None
-) -> tuple[float, float, float, float]:
-    """Return the seconds of all that happens once, a round, an evaluation, and fine-tuning."""
-    began = time.perf_counter()
-    once: list[float] = []
-    rounds: list[float] = []
-    evaluations: list[float] = []
-
-    def note(event: Event) -> None:
-        if event.kind == "start":
-            once.append(time.perf_counter() - began)
-        elif event.kind == "evaluation" and event.round > 0:  # equal models are evaluated once
-            evaluations.append(event.values["seconds"])
-        elif event.kind == "round" and event.round % EVERY:  # evaluated rounds measure gradients
-            rounds.append(event.values["seconds"])
-        enough = sum(rounds[1:]) >= PROBED_SECONDS or len(rounds) > PROBED_ROUNDS
-        if enough and evaluations:
-            raise _Enough
-
-    longest = max(2 * EVERY, min(experiment.options["rounds"], EVERY * PROBED_ROUNDS))
-    with suppress(_Enough):
-        _train(experiment, longest, note, examples=examples, every=EVERY, fine_tune=False)
-    per_round, per_evaluation = median(rounds[1:]), median(evaluations)
-    fine_tune, tuning = experiment.options["evaluation"].fine_tune, 0.0
-    if fine_tune or (fine_tune is None and experiment.algorithm.fine_tune is not None):
-        tuned: list[Event] = []
-        _train(experiment, 1, tuned.append, examples=examples, every=1)
-        last = [event for event in tuned if event.kind == "evaluation"][-1]
-        tuning = max(last.values["seconds"] - 2 * per_evaluation, 0.0)  # also before fine-tuning
-    return once[0] + max(rounds[0] - per_round, 0.0), per_round, per_evaluation, tuning
+def _tuning(experiment: config.Experiment, examples: int | None, per_evaluation: float) -> float:
+    """Return the seconds of fine-tuning before an evaluation; 0 without."""
+    fine_tune = experiment.options["evaluation"].fine_tune
+    if not (fine_tune or (fine_tune is None and experiment.algorithm.fine_tune is not None)):
+        return 0.0
+    tuned: list[Event] = []
+    _train(experiment, 1, tuned.append, examples=examples, every=1)
+    last = [event for event in tuned if event.kind == "evaluation"][-1]
+    return max(last.values["seconds"] - 2 * per_evaluation, 0.0)  # also before fine-tuning
 
 
 def _train(experiment: config.Experiment, rounds: int, note: Callback, **changes: Any) -> None:

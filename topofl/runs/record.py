@@ -1,5 +1,6 @@
 """The record ``run.json`` of a run, its learning curves, and what is shown of it."""
 
+import copy
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ RECORD = "run.json"
 def flat_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the entries of nested tables by dotted names, those of ``point`` by their own.
 
+    Lists in it are copies: who changes the result does not change the tables.
+
     Examples
     --------
     >>> flat_settings({"data": {"alpha": 0.1}, "point": {"lr": 1}})
@@ -31,9 +34,9 @@ def flat_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
     found: dict[str, Any] = {}
     for name, value in tables.items():
         if not isinstance(value, Mapping):
-            found[f"{prefix}{name}"] = value
+            found[f"{prefix}{name}"] = copy.deepcopy(value)
         elif prefix == "" and name == "point":
-            found |= value
+            found |= copy.deepcopy(dict(value))
         else:
             found |= flat_settings(value, f"{prefix}{name}.")
     return found

@@ -78,9 +78,9 @@ class Failure:
     traceback: str = ""
     note: Mapping[str, Any] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def settings(self) -> dict[str, Any]:
-        """The configuration as one flat dictionary, as :attr:`StoredRun.settings`."""
+        """The configuration as one new flat dictionary, as :attr:`StoredRun.settings`."""
         return flat_settings(self.tables)
 
     def _repr_html_(self) -> str:
@@ -118,9 +118,9 @@ class StoredRun:
     tables: Mapping[str, Any]
     note: Mapping[str, Any]
 
-    @cached_property
+    @property
     def settings(self) -> dict[str, Any]:
-        """The configuration as one flat dictionary, with keys such as ``"data.alpha"``.
+        """The configuration as one new flat dictionary, with keys such as ``"data.alpha"``.
 
         Entries of a table ``point``, the arguments of a user's function, have no prefix.
         """
