@@ -214,7 +214,7 @@ ROOMS = {
     "topologies": [
         "_edge_swaps _generator",
         "classic cliques collaboration derived equitopo exponential frank_wolfe operations random",
-        *("dcliques designed placement", "decentralized"),
+        *("dcliques designed placement rotating", "decentralized"),
     ],
 }
 """Rooms of a package, lowest first: none imports one of a later line, or of its own line."""

@@ -114,7 +114,9 @@ def test_a_generator_as_seed_is_used_as_it_is(name, data):
     arguments = data.draw(row_of(name).arguments)
     if "seed" not in arguments:
         return
-    if row_of(name).redrawn:  # a round may not depend on which rounds were drawn before it
+    if isinstance(
+        getattr(topologies, name)(**arguments), TopologySequence
+    ):  # a round may not depend on which rounds were drawn before it
         with pytest.raises(TypeError, match="`seed` must be an integer"):
             getattr(topologies, name)(**arguments | {"seed": np.random.default_rng(0)})
         return

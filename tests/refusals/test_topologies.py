@@ -217,6 +217,17 @@ ROWS = [
     (ValueError, "0, got -1", lambda: greedy_swap_trace(COUNTS, 2, steps=-1, seed=0)),
     (ValueError, "and 9223372036854775807, got 1000000", lambda: swap(n=20, steps=10**30)),
     (ValueError, "got 'pool'; did you mean 'pooled'", lambda: swap(COUNTS, weighting="pool")),
+    (
+        ValueError,
+        "`partitions` must be at least 1, got 0",
+        lambda: topologies.rotating_cliques(n=20, partitions=0, seed=0),
+    ),
+    (ValueError, "n=4, got 5", lambda: topologies.rotating_cliques(COUNTS, 5, seed=0)),
+    (
+        TopologyError,
+        "`sequence` must be periodic, random_matching(n=8, seed=0) is not; give rotating_cliques",
+        lambda: topologies.repeated_pairs(topologies.random_matching(8, seed=0)),
+    ),
     # D-Cliques
     (ValueError, "'smallworld'; did you mean 'small_world'", lambda: dcliques(inter="smallworld")),
     (ValueError, "got 'rings'; did you mean 'ring'", lambda: ideal(n=40, inter="rings")),
@@ -402,7 +413,7 @@ LEAST = {"small_world": 3} | dict.fromkeys(
         *("barabasi_albert", "complete_bipartite", "d_equistatic", "dcliques", "greedy_swap"),
         *("decentralized_greedy_swap", "ideal_cliques", "od_equidyn", "one_peer_exponential"),
         *("ou_equidyn", "p_peer_exponential", "random_cliques", "random_in", "random_out"),
-        *("random_regular", "random_regular_sequence", "u_equistatic"),
+        *("random_regular", "random_regular_sequence", "rotating_cliques", "u_equistatic"),
     ],
     2,
 )

@@ -345,6 +345,12 @@ ROWS = {
     "random_regular": Row(regular_arguments()),
     "random_regular_sequence": Row(regular_arguments(), redrawn=True),
     "ring": Row(st.fixed_dictionaries({"n": sizes})),
+    "rotating_cliques": Row(
+        clique_arguments(
+            steps=st.integers(0, 30), partitions=st.integers(1, 4), seed=st.integers(0, 9)
+        ),
+        connected=None,
+    ),
     "small_world": Row(lattice_arguments()),
     "star": Row(st.fixed_dictionaries({"n": sizes})),
     "stochastic_block_model": Row(

@@ -298,6 +298,8 @@ def _changing(n: int, degree: int, seed: int) -> Iterator[Call]:
     for k in sorted({1, max(degree, 1)}):
         yield _call(topologies.base_graph, n, k)
         yield _call(topologies.hyper_hypercube, n, k)
+    if degree:
+        yield _call(topologies.rotating_cliques, clique_size=degree + 1, seed=seed)
     regular = _regular_degree(n, degree)
     if regular >= 2:
         yield _call(topologies.random_regular_sequence, n, regular, seed=seed)

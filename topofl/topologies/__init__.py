@@ -27,6 +27,7 @@ from topofl.topologies.exponential import *
 from topofl.topologies.frank_wolfe import *
 from topofl.topologies.placement import *
 from topofl.topologies.random import *
+from topofl.topologies.rotating import *
 
 __all__ = sorted(GENERATORS)  # pyright: ignore[reportUnsupportedDunderAll]
 
