@@ -28,7 +28,7 @@ from tests.rows.topologies import (
     seeds,
     swapping,
 )
-from topofl import metrics, mixing, topologies
+from topofl import TopologySequence, metrics, mixing, topologies
 from topofl._spec import build_topology
 from topofl._support.calls import parse_spec
 from topofl.topologies import greedy_swap_trace
@@ -114,9 +114,8 @@ def test_a_generator_as_seed_is_used_as_it_is(name, data):
     arguments = data.draw(row_of(name).arguments)
     if "seed" not in arguments:
         return
-    if isinstance(
-        getattr(topologies, name)(**arguments), TopologySequence
-    ):  # a round may not depend on which rounds were drawn before it
+    if isinstance(getattr(topologies, name)(**arguments), TopologySequence):
+        # A round may not depend on which rounds were drawn before it.
         with pytest.raises(TypeError, match="`seed` must be an integer"):
             getattr(topologies, name)(**arguments | {"seed": np.random.default_rng(0)})
         return
