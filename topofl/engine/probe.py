@@ -101,7 +101,7 @@ def timed(train: Callable[[int, Callback], object], rounds: int | None) -> Timin
     per_round, ((prepared, plan),) = median(plain[1:]), started
     once = prepared + max(plain[0] - per_round, 0.0)
     found = median(distances), max(median(measured) - per_round, 0.0)
-    columns = dict(zip(OPTIONAL_COLUMNS, found, strict=True))
+    columns: dict[str, float] = dict(zip(OPTIONAL_COLUMNS, found, strict=True))
     return Timing(plan, once, per_round, median(evaluations), columns)
 
 
