@@ -107,9 +107,9 @@ def run(peer: str, python: str, spec: dict[str, Any], arrays: Path, limit: float
         If it did not end within `limit` seconds, or ended without a result.
     """
     script = HERE / "drivers" / f"run_{peer}.py"
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    if peer != "topofl":
-        del environ["PYTHONPATH"]
+    folders = [str(HERE.parents[1])] if peer == "topofl" else []
+    folders += [str((sources / peer).resolve())] if from_sources(peer, sources) else []
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
     process = subprocess.Popen(
         [python, str(script), json.dumps(spec), str(arrays)],
         stdout=subprocess.PIPE,

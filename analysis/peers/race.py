@@ -30,7 +30,7 @@ from topofl import NotApplicable, Table, data
 
 from ..benchmark.report import title
 from ..program import as_installed, at_least_one, parser_of, write
-from .environments import PYTHON, Failed, environment, run, version
+from .environments import PYTHON, Failed, environment, from_sources, run, version
 from .settings import SETTINGS, Setting, write_arrays
 
 CACHE = Path.home() / ".cache" / "topofl-peers"
@@ -62,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Busy, ValueError, OSError) as error:
         return _refuse(str(error))
     facts = _facts(options, load, images is not None)
-    page = "\n\n".join([*(table_of(s, found[s.label]).to_markdown() for s in settings), *facts])
+    page = "\n\n".join(
+        [*(table_of(s, found[s.label], options.sources).to_markdown() for s in settings), *facts]
+    )
     print(page)
     if options.out:
         raw = {"facts": facts, "settings": {s.label: s.spec(0) for s in settings}, "runs": found}
@@ -85,6 +87,10 @@ def _parser() -> argparse.ArgumentParser:
         peers=("", "peers in addition to topofl, such as pfl,fluke; all of them if empty"),
         limit=(1800.0, "seconds after which a run is stopped"),
         busy=(False, "measure on a busy machine too, and say so in the result"),
+        sources=(
+            Path,
+            "folder with sources of peers whose release lacks what a setting needs: gossipy",
+        ),
         data=(Path, "folder with MNIST; without it and TOPOFL_DATA, images are made"),
         out=(Path, "folder for the tables and numbers, such as analysis/results/peers"),
     )
@@ -157,7 +163,8 @@ def race(
                     print(f"{setting.label}: {peer}, turn {seed + 1}", file=sys.stderr, flush=True)
                     try:
                         spec = setting.spec(seed)
-                        one = run(peer, str(pythons[peer]), spec, arrays, options.limit)
+                        how = (options.limit, options.sources)
+                        one = run(peer, str(pythons[peer]), spec, arrays, *how)
                     except Failed as error:
                         results[peer] = str(error)
                     else:
@@ -172,7 +179,7 @@ def _made(peer: str, cache: Path) -> str | Failed:
         return error
 
 
-def table_of(setting: Setting, results: Results) -> Table:
+def table_of(setting: Setting, results: Results, sources: Path | None = None) -> Table:
     """Return the table of a setting: a row per peer, those without a result with the reason."""
     ours = results.get("topofl", "not run")
     columns = (
@@ -180,14 +187,16 @@ def table_of(setting: Setting, results: Results) -> Table:
         "peak GiB", "accuracy", "loss", "work",
     )  # fmt: skip
     rows = [
-        (_name(peer), *_cells(ours if peer != "topofl" else "itself", runs))
+        (_name(peer, sources), *_cells(ours if peer != "topofl" else "itself", runs))
         for peer, runs in results.items()
     ]
     text = f"{setting.label}: {setting.title} ({setting.rounds} rounds). Source: {setting.source}."
     return Table(columns, tuple(rows), title=text)
 
 
-def _name(peer: str) -> str:
+def _name(peer: str, sources: Path | None) -> str:
+    if from_sources(peer, sources):
+        return f"{peer}, from sources"
     return f"{peer} {topofl.__version__ if peer == 'topofl' else version(peer)}"
 
 

@@ -164,8 +164,9 @@ SETTINGS = (
         "C",
         "Gossip with all neighbors: 100 nodes of 41 examples with 57 features, random 20-regular "
         "graph, logistic regression, an epoch of batch 32 per round, weight decay 0.01",
-        "gossipy 0.0.1, main_all2all.py; features like those of spambase are made, and all nodes "
-        "act in the same time step, so that each merges 20 models",
+        "gossipy at commit ea85ab1, main_all2all.py (release 0.0.1 has no such gossip); features "
+        "like those of spambase are made, and all nodes act in the same time step, so that each "
+        "merges 20 models",
         ("topofl", "gossipy"), spam, n=100, rounds=100, model="57-2", decay=0.01,
         examples=4_100, test=501,
     ),

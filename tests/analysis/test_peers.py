@@ -37,7 +37,7 @@ def measured(loss, later=1.0, **more):
 
 def test_a_result_is_the_last_one_among_the_lines_of_a_peer():
     assert parsed('noise\nRESULT {"loss": 1}\nRESULT {"loss": 2}\nbye\n', "warning") == {"loss": 2}
-    with pytest.raises(Failed, match="^ImportError: no torch$"):
+    with pytest.raises(Failed, match=r"^ImportError: no torch$"):
         parsed("noise\n", "Traceback\nImportError: no torch\n\n")
     with pytest.raises(Failed, match="no output"):
         parsed("", "")
@@ -171,7 +171,7 @@ def test_the_load_of_other_processes_is_seen():
 def test_a_race_of_fakes_runs_in_turns_and_is_written(tmp_path, monkeypatch, capsys):
     called = []
 
-    def run(peer, python, spec, arrays, limit):
+    def run(peer, python, spec, arrays, limit, sources):
         called.append((peer, spec["seed"]))
         if peer == "fluke":
             raise Failed("no")

@@ -9,6 +9,7 @@ import json
 import random
 import sys
 import time
+from importlib.machinery import ModuleSpec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from unittest.mock import MagicMock
 import numpy as np
 
 if importlib.util.find_spec("torchvision") is None:
-    for name in ("", ".datasets", ".models", ".transforms"):  # imported by peers, used by none
-        sys.modules[f"torchvision{name}"] = MagicMock()
+    for part in ("", ".datasets", ".models", ".transforms"):  # imported by peers, used by none
+        name = f"torchvision{part}"
+        sys.modules[name] = MagicMock(__spec__=ModuleSpec(name, None))
 
 Arrays = dict[str, np.ndarray]
 SCORED = 100

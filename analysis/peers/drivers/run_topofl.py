@@ -54,7 +54,8 @@ def main() -> None:
     model, dataset, options = task_of(spec, arrays)
     if not spec["cohort"]:
         weights = mixing.MixingMatrix(arrays["weights"])
-        options |= {"topology": arrays["weights"] > 0, "mixing": weights}
+        graph = topofl.as_topology(arrays["weights"] > 0, drop_self_loops=True)
+        options |= {"topology": graph, "mixing": weights}
     history = topofl.run(
         algorithm_of(spec),
         model=model,
