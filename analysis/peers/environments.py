@@ -98,8 +98,22 @@ def last_line(text: str) -> str:
     return lines[-1] if lines else "no output"
 
 
-def run(peer: str, python: str, spec: dict[str, Any], arrays: Path, limit: float) -> dict[str, Any]:
+def from_sources(peer: str, sources: Path | None) -> bool:
+    """Return whether a peer is imported from a folder of sources and not from its release."""
+    return sources is not None and (sources / peer).is_dir()
+
+
+def run(
+    peer: str,
+    python: str,
+    spec: dict[str, Any],
+    arrays: Path,
+    limit: float,
+    sources: Path | None = None,
+) -> dict[str, Any]:
     """Return what the driver of a peer measures in a process of its own.
+
+    If the folder `sources` has one named after the peer, the peer is imported from there.
 
     Raises
     ------
@@ -108,7 +122,8 @@ def run(peer: str, python: str, spec: dict[str, Any], arrays: Path, limit: float
     """
     script = HERE / "drivers" / f"run_{peer}.py"
     folders = [str(HERE.parents[1])] if peer == "topofl" else []
-    folders += [str((sources / peer).resolve())] if from_sources(peer, sources) else []
+    if sources is not None and from_sources(peer, sources):
+        folders.append(str((sources / peer).resolve()))
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
     process = subprocess.Popen(
         [python, str(script), json.dumps(spec), str(arrays)],

@@ -137,7 +137,7 @@ D = Setting(
     "D-SGD on D-Cliques of 10, 100 nodes with 2 classes each: MNIST, logistic regression, "
     "batch 128, uniform weights",
     "Bellet, Kermarrec and Lavoie (2022); weights are uniform since gossipy's own are not of sum 1",
-    ("topofl", "gossipy", "p2pfl"),
+    ("topofl", "gossipy"),
     cliques, n=100, rounds=100, model="784-10", batch=128, epochs=0, examples=50_000, test=10_000,
 )  # fmt: skip
 B = Setting(
