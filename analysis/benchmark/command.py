@@ -10,7 +10,7 @@ logistic regression and GN-LeNet on data with the shapes of MNIST and CIFAR-10:
 
 ``matrix`` does so for all networks, numbers of nodes, executors and precisions that fit into time
 and memory; ``evaluation`` times the evaluation of all nodes; ``graphs`` times graphs of 100,000
-nodes.
+nodes; ``peers``, with options of its own (``peers --help``), races living peers.
 
 Ratios of times that were taken in one run carry over to other machines, times do not. Columns and
 rows with a * compare with times of the D-Cliques authors' simulator on another machine, for
@@ -40,6 +40,7 @@ from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.options import check_device
 from topofl.engine.population import Layout, Population
 
+from ..peers import race
 from ..program import as_installed, at_least_one, in_turns, parser_of, seconds_of, stamps_of_rounds
 from . import graphs as graph_benchmark
 from . import report as tables
@@ -80,7 +81,10 @@ SIMULATOR_NODE = 0.5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line; returns the exit code."""
-    options = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["peers"]:
+        return race.main(words[1:])
+    options = _parser().parse_args(words)
     cases = {"training": TRAINING, "matrix": matrix_cases()}.get(options.what, ())
     cases = quick_cases(options.what) if options.quick else cases
     chosen = [case for case in cases if options.only in case.label]

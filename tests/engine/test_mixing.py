@@ -1,5 +1,9 @@
 """Mixing in place equals W @ X for every structure that the mixer recognises."""
 
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
+from threading import Barrier
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +12,7 @@ from tests.simulated_device import SimulatedDevice
 from topofl import as_topology, mixing, topologies
 from topofl.engine import mixing as module
 from topofl.engine.mixing import COLUMNS, mixer
-from topofl.engine.ranks import one_process
+from topofl.engine.ranks import Ranks, one_process
 
 CPU = torch.device("cpu")
 
@@ -110,3 +114,65 @@ def test_off_cpu_blocks_are_few_and_large(monkeypatch):
         mixer_of(MATRICES["dense"], moved.device, torch.float64)(moved)
         found = moved.cpu()
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-13, rtol=0)
+
+
+class Linked(Ranks):
+    """One of several ranks that are threads of this process; queues take what they send."""
+
+    def link(self, queues, barrier):
+        self.queues, self.barrier = queues, barrier
+        return self
+
+    def numbers(self, own):
+        return np.array([own] * self.size)
+
+    def post(self, outgoing, incoming):
+        for peer, part in outgoing:
+            self.sent += part.numel() * part.element_size()
+            self.queues[self.rank, peer].put(part)
+        return incoming
+
+    def finish(self, requests):
+        for peer, part in requests:
+            part.copy_(self.queues[peer, self.rank].get(timeout=30))
+
+    def sum_(self, values):
+        self.sent += 2 * (self.size - 1) * values.numel() * values.element_size() / self.size
+        for peer in range(self.size):
+            self.queues[self.rank, peer].put(values.clone())
+        self.barrier.wait(30)
+        return values.copy_(sum(self.queues[k, self.rank].get() for k in range(self.size)))
+
+
+def mixed_by(weights, owner, values):
+    """Return values that ranks mixed, and the bytes that they sent."""
+    size = owner.max() + 1
+    queues = {(i, j): Queue() for i in range(size) for j in range(size)}
+    barrier, found = Barrier(size), torch.empty_like(values)
+
+    def work(rank):
+        own = Linked(rank, size, owner, CPU).link(queues, barrier)
+        part = values[own.nodes]
+        mixer(weights, own, values.dtype)(part)
+        found[own.nodes] = part
+        return own.sent
+
+    with ThreadPoolExecutor(int(size)) as threads:
+        return found, sum(threads.map(work, range(size)))
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 6])
+@pytest.mark.parametrize(("n", "most"), [(24, 2), (24, 5), (23, 12)])
+def test_sums_of_groups_travel_between_the_ranks_that_hold_them(n, most, size, monkeypatch):
+    monkeypatch.setattr(module, "SENT", 60)  # several blocks of columns
+    rng = np.random.default_rng(size)
+    graph = topologies.random_cliques(n, most, seed=0)
+    owner = rng.permutation(np.arange(n) % size)
+    values, weights = torch.from_numpy(rng.standard_normal((n, 24))), mixing.uniform(graph)
+    found, sent = mixed_by(weights, owner, values)
+    np.testing.assert_allclose(found, weights.weights @ values.numpy(), rtol=0, atol=1e-13)
+    holders = [len(set(owner[list(group)])) for group in graph.groups]
+    rows = [len(group) * (r - 1) for group, r in zip(graph.groups, holders, strict=True)]
+    assert sent == 24 * 8 * sum(2 * (r - 1) for r in holders) <= 24 * 8 * sum(rows)
+    for group in graph.groups:  # members leave with one model, bit by bit, on all ranks
+        assert (found[list(group)] == found[group[0]]).all()

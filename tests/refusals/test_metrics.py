@@ -404,6 +404,7 @@ def test_refused(row):
         ({"overhead": -1}, "`overhead` must be"),
         ({"messages": "both"}, "`messages` must be one of 'serial', 'parallel'"),
         ({"copies": "edge"}, "`copies` must be one of 'node', 'machine'"),
+        ({"groups": "ring"}, "`groups` must be one of 'messages', 'all-reduce', 'cheapest', got"),
         ({"processors": 0}, "`processors` must be at least 1"),
         ({"placement": []}, "`placement` must have one machine per node"),
         ({"placement": [0, -1]}, "`placement` must be in 0"),

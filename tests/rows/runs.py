@@ -277,6 +277,9 @@ MORE = {
         topology=topofl.as_topology(weighted_ring(), own_weights=True), before_exchange=True
     ),
     "a group is on one rank": lambda: of_method(topology=unequal_groups()),
+    "groups change": lambda: of_method(
+        topology=topologies.rotating_cliques(n=6, clique_size=2, partitions=3, seed=0)
+    ),
     "masks on unequal ranks": lambda: of_method("dispfl", topology=unequal_groups()),
     "delayed push-sum": lambda: of_method(
         algorithm=algorithms.osgp(0.05, batch_size=4, epochs=1, delay=2)

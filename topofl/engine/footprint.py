@@ -23,7 +23,6 @@ from topofl.engine.mixing import (
     GATHERED,
     SPARSE_BELOW,
     columns_at_a_time,
-    component_means,
     sums_by_group,
 )
 from topofl.engine.neighbors import bytes_of_neighbors
@@ -35,6 +34,7 @@ from topofl.engine.requests import Setup
 from topofl.engine.training import LocalSteps, gradients_in_memory, nodes_per_update
 from topofl.metrics import consensus
 from topofl.mixing import MixingMatrix
+from topofl.mixing.matrix import component_means
 from topofl.tasks import Function, cross_entropy
 
 TORCH = 10 * 2**20

@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sparse
 import torch
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn import functional
 
 from topofl._support.arrays import sparse_tensor
-from topofl._support.check import TOLERANCE
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.phase import check_same_shape
 from topofl.attacks import Attack
@@ -27,7 +25,7 @@ from topofl.engine.population import Held
 from topofl.engine.ranks import Ranks, one_process
 from topofl.history.matrices import digest_of
 from topofl.mixing import MixingMatrix
-from topofl.mixing.matrix import as_tensor
+from topofl.mixing.matrix import as_tensor, component_means
 
 COLUMNS = 1024
 """Columns multiplied at a time.
@@ -313,9 +311,10 @@ def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
     """Return the function that multiplies the rows of a rank by a mixing matrix, in place.
 
     If the matrix is a mean over its connected components (complete graphs, clique averaging),
-    means are taken, and sums over several ranks reduced. Otherwise blocks of columns are gathered
-    or multiplied, sparse or dense by the matrix's density, while rows of other ranks travel. No
-    call allocates more than one block of own and received rows, or one mean per component.
+    means are taken, and sums of groups on several ranks reduced over those ranks, which never sends
+    more than rows would. Otherwise blocks of columns are gathered or multiplied, sparse or dense by
+    the matrix's density, while rows of other ranks travel. No call allocates more than one block of
+    own and received rows, or one mean per component.
 
     Examples
     --------
@@ -496,33 +495,27 @@ def columns_at_a_time(n: int, device: torch.device) -> int:
     return COLUMNS if device.type == "cpu" else max(COLUMNS, PRODUCTS // n)
 
 
-def component_means(weights: MixingMatrix) -> np.ndarray | None:
-    """Return each node's component if every row is the mean over its component, else None.
-
-    Examples
-    --------
-    >>> from topofl.mixing import uniform
-    >>> from topofl.topologies import fully_connected, ring
-    >>> component_means(uniform(fully_connected(3))).tolist(), component_means(uniform(ring(4)))
-    ([0, 0, 0], None)
-    """
-    matrix = weights.weights
-    labels = connected_components(matrix, directed=False)[1]
-    sizes = np.bincount(labels)[labels]
-    rows = np.diff(matrix.indptr)
-    if (rows != sizes).any() or np.abs(matrix.data * np.repeat(rows, rows) - 1).max() > TOLERANCE:
-        return None
-    return labels
-
-
 def _mean_mixer(labels: np.ndarray, cut: np.ndarray, ranks: Ranks, dtype: torch.dtype) -> Mixer:
     """Return the mixer that replaces rows by the means of their groups.
 
-    Sums of the groups in `cut`, which have nodes on several ranks, are reduced.
+    Sums of the groups in `cut`, which have nodes on several ranks, are reduced: over all ranks
+    those of groups that all hold, and the others over the ranks that hold them.
     """
     share = 1 / torch.from_numpy(np.bincount(labels)).to(ranks.device, dtype)[:, None]
     groups = torch.from_numpy(labels[ranks.nodes].astype(np.int64)).to(ranks.device)
-    reduced, is_cut = torch.from_numpy(cut).to(ranks.device), len(cut) > 0
+    everywhere, moves = _reductions(labels, cut, ranks)
+    reduced, is_cut = torch.from_numpy(everywhere).to(ranks.device), len(cut) > 0
+    there, back = (_halo_of_groups(one, ranks) for one in moves)
+
+    def reduce(sums: Tensor) -> None:
+        received, requests = there.begin(ranks, sums)
+        ranks.finish(requests)
+        sums.index_add_(0, torch.from_numpy(there.nodes).to(ranks.device), received)
+        received, requests = back.begin(ranks, sums)
+        ranks.finish(requests)
+        sums.index_copy_(0, torch.from_numpy(back.nodes).to(ranks.device), received)
+        if len(reduced):
+            sums[reduced] = ranks.sum_(sums[reduced])
 
     def mean(values: Tensor) -> None:
         if len(share) == 1 and not is_cut:
@@ -532,8 +525,39 @@ def _mean_mixer(labels: np.ndarray, cut: np.ndarray, ranks: Ranks, dtype: torch.
             for block in values.split(width, 1):
                 sums = block.new_zeros(len(share), block.shape[1]).index_add_(0, groups, block)
                 if is_cut:
-                    sums[reduced] = ranks.sum_(sums[reduced])
+                    reduce(sums)
                 torch.index_select(sums.mul_(share), 0, groups, out=block)
 
     by_group = not is_cut and sums_by_group(ranks.device, dtype)
     return Mixer(mean, by_columns=False, means=(groups, share) if by_group else None)
+
+
+def _reductions(
+    labels: np.ndarray, cut: np.ndarray, ranks: Ranks
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Return the groups of `cut` that all ranks hold, and how sums of the others travel.
+
+    Each of the two steps is a mask (groups, ranks, ranks) of sums that the second rank sends to the
+    third. In the first, ranks send their sums to one that holds the group, another one for each
+    group, or, if there are two, to each other; in the second, it returns the total. Of a group of k
+    nodes on r ranks, 2 (r - 1) rows travel, as by an all-reduce, instead of its k (r - 1) models.
+    """
+    held = np.zeros((labels.max() + 1, ranks.size), dtype=bool)
+    held[labels, ranks.owner] = True
+    count = held.sum(axis=1)
+    everywhere = cut[count[cut] == ranks.size]
+    held[count == ranks.size] = False
+    order = np.cumsum(held, axis=1) - 1
+    sums = held & ((count == 2)[:, None] | (order == (np.arange(len(held)) % count)[:, None]))
+    there = held[:, :, None] & sums[:, None, :] & ~np.eye(ranks.size, dtype=bool)
+    back = sums[:, :, None] & (held & ~sums)[:, None, :]
+    return everywhere, (there, back)
+
+
+def _halo_of_groups(moves: np.ndarray, ranks: Ranks) -> Halo:
+    """Return the sums of groups that a rank sends and receives in a step of a reduction."""
+    sent = [np.flatnonzero(one) for one in moves[:, ranks.rank].T]
+    received = [np.flatnonzero(one) for one in moves[:, :, ranks.rank].T]
+    outgoing = [(k, torch.from_numpy(x).to(ranks.device)) for k, x in enumerate(sent) if len(x)]
+    incoming = [(peer, len(groups)) for peer, groups in enumerate(received) if len(groups)]
+    return Halo(outgoing, incoming, np.concatenate(received), SENT)

@@ -145,6 +145,13 @@ class Hardware:
     copies
         ``"node"``: a model crosses the link once for every node that receives it. ``"machine"``:
         once for every other machine on which a node receives it.
+    groups
+        How nodes average in rounds whose graph consists of complete groups without edges between
+        them, and with equal weights, such as :func:`topofl.topologies.rotating_cliques`.
+        ``"messages"``: each of k members sends its model to all others, k - 1 models.
+        ``"all-reduce"``: each averages one part of k, in two exchanges of such parts, together
+        2 (k - 1) / k models. ``"cheapest"``: per round, the one whose exchanges take fewer seconds.
+        Nodes of a machine add up their models before. Other rounds use messages.
     server_bandwidth
         Bytes per second of the link of a server, which is a machine without nodes; infinity:
         unlimited; None: that of the machines, which must then be a number.
@@ -161,7 +168,9 @@ class Hardware:
     Scheiman, 1995). That concurrent messages share a machine's link, up and down, is equation 3 of
     Marfoq, Xu, Neglia and Vidal, "Throughput-optimal topology design for cross-silo federated
     learning" (2020). Training on several processors takes as long as the preemptive schedule of
-    McNaughton, "Scheduling with deadlines and loss functions" (1959).
+    McNaughton, "Scheduling with deadlines and loss functions" (1959). An all-reduce whose members
+    each reduce a part is that of Rabenseifner, "Optimization of collective reduction operations"
+    (2004), with direct exchanges of the parts.
 
     Examples
     --------
@@ -184,6 +193,7 @@ class Hardware:
     placement: Any = None
     processors: int = 1
     copies: str = "node"
+    groups: str = "messages"
     server_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
@@ -197,6 +207,7 @@ class Hardware:
             "messages": check_choice("messages", self.messages, ["serial", "parallel"]),
             "processors": check_int("processors", self.processors, minimum=1),
             "copies": check_choice("copies", self.copies, ["node", "machine"]),
+            "groups": check_choice("groups", self.groups, ["messages", "all-reduce", "cheapest"]),
         }
         if self.placement is not None:
             found["placement"] = _placement(self.placement)

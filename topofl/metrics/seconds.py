@@ -22,20 +22,21 @@ from topofl.metrics.waiting import (
     advance,
     cycle_time,
     expected_slowest,
+    grouped_stages,
     has_closed_form,
     machine_seconds,
     parts_of,
     server_stages,
-    stages_of,
 )
 from topofl.mixing import MixingMatrix, MixingSequence
+from topofl.mixing.matrix import complete_components, component_means
 from topofl.topology import TopologyError, graph_of
 
 __all__ = ["RoundTime", "round_time"]
 
 
 Timing: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Seconds of rounds; means of computation, latency and transfer; of messages and bytes, (3,)."""
+"""Seconds of rounds; means of computation, latency and transfer; of messages and bytes, (4,)."""
 
 
 OfRound: TypeAlias = Callable[[int], tuple[list[Stage], np.ndarray]]
@@ -61,7 +62,11 @@ def _rounds_of_graph(
         one = graph if is_matrix else graph.at(t)
         is_weighted = isinstance(one, MixingMatrix)
         receivers = one.weights if is_weighted else sparse.csr_array(one.adjacency.T)
-        return stages_of(receivers, hardware, nbytes, exchanges), per_node
+        if is_weighted:
+            labels = component_means(one)
+        else:
+            labels = complete_components((receivers != 0) + sparse.eye_array(one.n, format="csr"))
+        return grouped_stages(labels, receivers, hardware, nbytes, exchanges), per_node
 
     one_period = cache(of_round)
     length = None if is_matrix else getattr(graph, "length", None)
@@ -86,7 +91,8 @@ def _rounds_of_history(history: Any, hardware: Hardware) -> Source:
                 nodes = np.unique(receivers.indices)
                 known[key] = server_stages(n, nodes, hardware, nbytes, exchanges)
             else:
-                known[key] = stages_of(receivers, hardware, nbytes, exchanges)
+                labels = component_means(history.mixing(t)) if receivers.nnz else None
+                known[key] = grouped_stages(labels, receivers, hardware, nbytes, exchanges)
         return known[key], _recorded_steps(history, t)
 
     return of_round, None, history.n_rounds
@@ -197,7 +203,7 @@ def _compute(
 
 
 def _sent(rounds: list[list[Stage]]) -> np.ndarray:
-    """Return mean messages, bytes, and bytes between machines, per round."""
+    """Return mean messages, bytes, bytes between machines and bytes of all-reduces, per round."""
     totals = np.array([np.sum([stage.sent for stage in stages], axis=0) for stages in rounds])
     return totals.mean(axis=0)
 
@@ -253,7 +259,7 @@ def _simulated(
     rng: np.random.Generator | None,
 ) -> Timing:
     """Return the times of `count` simulated rounds."""
-    clocks, ends, sent = np.zeros((3, 1)), [0.0], np.zeros(3)
+    clocks, ends, sent = np.zeros((3, 1)), [0.0], np.zeros(4)
     for t in range(count):
         stages, steps = of_round(t)
         compute = _compute(hardware, stages, steps, rng)
@@ -299,7 +305,10 @@ class RoundTime:
         Messages and bytes that all nodes send per round, mean over rounds, as in :func:`round_cost`
         and :class:`topofl.History`.
     network_bytes
-        The part of `bytes` that travels between machines.
+        Bytes that travel between machines.
+    reduced_bytes
+        The part of `bytes` that groups of nodes sent by all-reduce; 0 unless the `groups` of the
+        hardware allow it.
     per_round
         (R,) seconds of each round: of one period, of the recorded or simulated rounds, or, if nodes
         wait for neighbors only, one number, the mean in the long run.
@@ -329,6 +338,7 @@ class RoundTime:
     messages: float
     bytes: float
     network_bytes: float
+    reduced_bytes: float
     per_round: np.ndarray = field(repr=False)
 
     def __float__(self) -> float:
@@ -358,7 +368,8 @@ class RoundTime:
 
     @property
     def _table(self) -> Table:
-        title = f"{self.name}: a round takes {self.seconds:.4g} s, most of it {self.bound}"
+        how = ", groups average by all-reduce" if self.reduced_bytes else ""
+        title = f"{self.name}: a round takes {self.seconds:.4g} s, most of it {self.bound}{how}"
         return Table(("part", "seconds"), tuple(self._parts.items()), title)
 
     @property
@@ -447,6 +458,15 @@ def round_time(
     ...     print(graph.name, round(found.seconds, 2), found.bound)
     ring(n=100) 1.67 transfer
     star(n=100) 79.27 transfer
+
+    Groups may average by all-reduce, which sends less and waits twice:
+
+    >>> groups = topologies.rotating_cliques(n=100, clique_size=10, partitions=2, seed=0)
+    >>> for how in ("messages", "all-reduce"):
+    ...     found = round_time(groups, hardware=home | {"groups": how}, n_parameters=250_000)
+    ...     print(how, round(found.seconds, 2), found.bytes / 1e8)
+    messages 7.27 9.0
+    all-reduce 1.53 1.8
 
     One slow node delays all others, but not at once:
 

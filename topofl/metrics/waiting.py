@@ -168,7 +168,7 @@ class Stage(NamedTuple):
     trains
         Whether machines train before they send.
     sent
-        Messages and bytes between nodes, and bytes between machines.
+        Messages and bytes between nodes, bytes between machines, and bytes of all-reduces.
     """
 
     tails: np.ndarray
@@ -176,7 +176,7 @@ class Stage(NamedTuple):
     latency: np.ndarray
     transfer: np.ndarray
     trains: bool
-    sent: tuple[int, float, float]
+    sent: tuple[int, float, float, float]
 
 
 def machine_seconds(hardware: Hardware, nodes: np.ndarray) -> np.ndarray:
@@ -213,9 +213,69 @@ def stages_of(
     own = int((receivers.diagonal() != 0).sum())
     messages = receivers.nnz - own
     counts = _between_machines(receivers, hardware)
-    sent = (messages, messages * nbytes, float(counts.sum()) * nbytes)
-    stage = _stage(counts, hardware, _busy(hardware, counts.shape[0], nbytes), nbytes, sent)
+    sent = (messages, messages * nbytes, float(counts.sum()) * nbytes, 0.0)
+    per_byte = _per_byte(hardware, counts.shape[0])
+    stage = _stage(counts, _bytes_of(counts, hardware, nbytes), hardware, per_byte, sent)
     return [stage._replace(trains=k == 0) for k in range(exchanges)]
+
+
+def grouped_stages(
+    labels: np.ndarray | None,
+    receivers: sparse.csr_array,
+    hardware: Hardware,
+    nbytes: float,
+    exchanges: int = 1,
+) -> list[Stage]:
+    """Return the stages of a round, in which groups may average by all-reduce.
+
+    Parameters
+    ----------
+    labels
+        (n,) group of each node if every node averages over its whole group; None: messages are
+        sent.
+    receivers, hardware, nbytes, exchanges
+        As in :func:`stages_of`.
+    """
+    sending = stages_of(receivers, hardware, nbytes, exchanges)
+    if labels is None or hardware.groups == "messages":
+        return sending
+    reducing = _reducing_stages(labels, hardware, nbytes, exchanges)
+    if hardware.groups == "all-reduce":
+        return reducing
+    return min(sending, reducing, key=lambda all_: sum(_longest(stage) for stage in all_))
+
+
+def _longest(stage: Stage) -> float:
+    return float((stage.latency + stage.transfer).max())
+
+
+def _reducing_stages(
+    labels: np.ndarray, hardware: Hardware, nbytes: float, exchanges: int
+) -> list[Stage]:
+    """Return the stages of all-reduces in groups: parts are sent to who adds them up, and back.
+
+    Of a group on r machines, each reduces one part of r, and exchanges parts with the r - 1 others.
+    """
+    places = np.arange(len(labels)) if hardware.placement is None else hardware.placement
+    size = (hardware.machines or 1) if hardware.placement is not None else len(labels)
+    group, machine = np.unique(np.stack([labels, places]), axis=1)
+    held = np.bincount(group)
+    first = np.repeat(np.cumsum(held) - held, held)  # of each holder's group
+    heads = np.repeat(np.arange(len(group)), held[group])
+    tails = np.arange(len(heads)) - np.repeat(np.cumsum(held[group]) - held[group], held[group])
+    tails = tails + first[heads]
+    apart = heads != tails
+    part = nbytes / held[group[heads[apart]]]
+    arcs = machine[heads[apart]] * size + machine[tails[apart]]
+    arcs, at, counts = np.unique(arcs, return_inverse=True, return_counts=True)
+    moved = np.zeros(len(arcs))
+    (np.add if hardware.messages == "serial" else np.maximum).at(moved, at, part)
+    table = sparse.csr_array((counts.astype(float), np.divmod(arcs, size)), shape=(size, size))
+    members = np.bincount(labels)
+    everything = float((members - 1).sum()) * nbytes
+    sent = (int((members * (members - 1)).sum()), everything, float(part.sum()), everything)
+    stage = _stage(table, moved, hardware, _per_byte(hardware, size), sent)
+    return [stage._replace(trains=k == 0) for k in range(2 * exchanges)]
 
 
 def server_stages(
@@ -243,9 +303,8 @@ def server_stages(
     up = np.bincount(places[participants], minlength=hardware.machines or n)
     down = np.minimum(up, 1) if hardware.copies == "machine" else up
     size = len(up)
-    busy = np.append(_busy(hardware, size, nbytes), hardware.overhead)
     server = hardware.server_bandwidth or hardware.bandwidth
-    busy[-1] += 0.0 if server is None else nbytes / server
+    per_byte = np.append(_per_byte(hardware, size), 0.0 if server is None else 1 / server)
     machines, last = np.arange(size), np.full(size, size)
     stages = []
     for counts, row, column in ((up, last, machines), (down, machines, last)):
@@ -253,8 +312,9 @@ def server_stages(
         table = sparse.csr_array(
             (counts[used], (row[used], column[used])), shape=(size + 1, size + 1)
         )
-        sent = (len(participants), len(participants) * nbytes, float(counts.sum()) * nbytes)
-        stages.append(_stage(table, hardware, busy, nbytes, sent))
+        sent = (len(participants), len(participants) * nbytes, float(counts.sum()) * nbytes, 0.0)
+        moved = _bytes_of(table, hardware, nbytes)
+        stages.append(_stage(table, moved, hardware, per_byte, sent))
     return [stage._replace(trains=k == 0) for k, stage in enumerate(stages * exchanges)]
 
 
@@ -292,36 +352,57 @@ def _between_machines(receivers: sparse.csr_array, hardware: Hardware) -> sparse
     return counts
 
 
-def _busy(hardware: Hardware, machines: int, nbytes: float) -> np.ndarray:
-    """Return the seconds (machines,) that one message occupies the link of each machine."""
+def _per_byte(hardware: Hardware, machines: int) -> np.ndarray:
+    """Return the seconds (machines,) that a byte occupies the link of each machine."""
     per_byte = 0.0 if hardware.bandwidth is None else 1 / np.asarray(hardware.bandwidth)
-    return np.broadcast_to(hardware.overhead + nbytes * per_byte, machines).astype(np.float64)
+    return np.broadcast_to(per_byte, machines).astype(np.float64)
+
+
+def _bytes_of(counts: sparse.csr_array, hardware: Hardware, nbytes: float) -> np.ndarray:
+    """Return the bytes of the messages of each arc, or of one if they do not share links."""
+    return nbytes * (counts.data if hardware.messages == "serial" else np.ones(counts.nnz))
 
 
 def _stage(
     counts: sparse.csr_array,
+    moved: np.ndarray,
     hardware: Hardware,
-    busy: np.ndarray,
-    nbytes: float,
-    sent: tuple[int, float, float],
+    per_byte: np.ndarray,
+    sent: tuple[int, float, float, float],
 ) -> Stage:
-    """Return the stage with these numbers of messages between machines."""
+    """Return the stage with these numbers of messages between machines.
+
+    Parameters
+    ----------
+    counts
+        (U, U) messages to each machine (rows) from each machine (columns), with sorted indices.
+    moved
+        Bytes of each entry of `counts`: of all its messages, or of the longest one if messages do
+        not share links.
+    hardware
+        Machines and links.
+    per_byte
+        (U,) seconds that a byte occupies the link of each machine.
+    sent
+        As in :class:`Stage`.
+    """
     size = counts.shape[0]
     waits = (counts + sparse.eye_array(size, format="csr")).tocsr()  # the diagonal is empty
     waits.sort_indices()
     tails = waits.indices.astype(np.int64)
     heads = np.repeat(np.arange(size), np.diff(waits.indptr))
     own = tails == heads
-    sends = np.where(own, 0.0, waits.data)
+    sends, nbytes = np.where(own, 0.0, waits.data), np.zeros(len(own))
+    nbytes[~own] = moved
     paths = hardware.path_bandwidth
     alone = 0.0 if paths is None else nbytes / (paths[tails, heads] if np.ndim(paths) else paths)
-    if hardware.messages == "serial":
-        sending = np.bincount(tails, sends, minlength=size) * busy
-        receiving = np.bincount(heads, sends, minlength=size) * busy
-        alone = alone * sends
-    else:
-        sending = receiving = busy
-    transfer = np.maximum(np.maximum(sending[tails], receiving[heads]), alone)
+    serial = hardware.messages == "serial"
+    overhead = hardware.overhead * (sends if serial else 1.0)
+    sending, receiving = (overhead + nbytes * per_byte[ends] for ends in (tails, heads))
+    if serial:
+        sending = np.bincount(tails, sending, minlength=size)[tails]
+        receiving = np.bincount(heads, receiving, minlength=size)[heads]
+    transfer = np.maximum(np.maximum(sending, receiving), alone)
     latency = hardware.latency
     seconds = latency[tails, heads] if np.ndim(latency) else latency
     seconds, transfer = np.where(own, 0.0, [np.broadcast_to(seconds, own.shape), transfer])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import scipy.sparse as sparse
 import torch
+from scipy.sparse.csgraph import connected_components
 
 from topofl._drawing.axes import draw_matrix, draw_spectrum, matrix_as_html
 from topofl._linalg import second, spectral
@@ -459,3 +460,33 @@ def as_tensor(
             f"`device` must be a torch device, got {shown(device)}; e.g. 'cpu' or 'cuda:0'"
         ) from error
     return torch.from_numpy(weights.toarray()).to(device=device, dtype=dtype)
+
+
+def complete_components(pattern: sparse.csr_array) -> np.ndarray | None:
+    """Return each node's component if all its entries, with the diagonal, are nonzero, else None.
+
+    Examples
+    --------
+    >>> complete_components(sparse.csr_array([[1, 1, 0], [1, 1, 0], [0, 0, 1]])).tolist()
+    [0, 0, 1]
+    """
+    labels = connected_components(pattern, directed=False)[1]
+    sizes = np.bincount(labels)[labels]
+    return labels if (np.diff(pattern.indptr) == sizes).all() else None
+
+
+def component_means(weights: MixingMatrix) -> np.ndarray | None:
+    """Return each node's component if every row is the mean over its component, else None.
+
+    Examples
+    --------
+    >>> from topofl.mixing import uniform
+    >>> from topofl.topologies import fully_connected, ring
+    >>> component_means(uniform(fully_connected(3))).tolist(), component_means(uniform(ring(4)))
+    ([0, 0, 0], None)
+    """
+    matrix = weights.weights
+    labels, rows = complete_components(matrix), np.diff(matrix.indptr)
+    if labels is None or np.abs(matrix.data * np.repeat(rows, rows) - 1).max() > TOLERANCE:
+        return None
+    return labels

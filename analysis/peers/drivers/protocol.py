@@ -1,0 +1,139 @@
+"""What drivers share: the setting that they read, its network, the clock, and the printed result.
+
+A driver runs in the environment of its peer, as ``python run_PEER.py SPEC FILE`` with a setting as
+JSON and its arrays in an ``.npz`` file, and prints a line of JSON after the word RESULT.
+"""
+
+import importlib.util
+import json
+import random
+import sys
+import time
+from importlib.machinery import ModuleSpec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import numpy as np
+
+if importlib.util.find_spec("torchvision") is None:
+    for part in ("", ".datasets", ".models", ".transforms"):  # imported by peers, used by none
+        name = f"torchvision{part}"
+        sys.modules[name] = MagicMock(__spec__=ModuleSpec(name, None))
+
+Arrays = dict[str, np.ndarray]
+SCORED = 100
+"""Models of gossip that are scored at most, evenly spaced among the nodes."""
+
+
+def read(words: list[str] | None = None) -> tuple[dict[str, Any], Arrays]:
+    """Return the fields and the arrays of the setting on the command line."""
+    text, file_of_arrays = words or sys.argv[1:]
+    spec = json.loads(text)
+    random.seed(spec["seed"])
+    np.random.seed(spec["seed"])  # noqa: NPY002 (peers draw from it)
+    with np.load(file_of_arrays) as file:
+        return spec, dict(file)
+
+
+def network(spec: dict[str, Any]) -> Any:
+    """Return the network with the parameters from which a run with the seed of a setting starts."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(spec["seed"])
+    if spec["model"] == "cnn":
+        convolutions = [nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU()]
+        pooled = [nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten()]
+        dense = [nn.Linear(12544, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10)]
+        made = nn.Sequential(*convolutions, *pooled, *dense)
+        for layer in made:
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                nn.init.xavier_uniform_(layer.weight)
+        return made
+    widths = [int(width) for width in spec["model"].split("-")]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def examples(inputs: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
+    """Return tensors of inputs, scaled if they are bytes, and labels."""
+    import torch
+
+    tensor = torch.from_numpy(inputs)
+    if tensor.dtype == torch.uint8:
+        tensor = (tensor.float() / 255 - 0.5) / 0.25
+    return tensor, torch.from_numpy(labels)
+
+
+def clients(arrays: Arrays) -> list[tuple[Any, Any]]:
+    """Return each client's inputs and labels."""
+    return [examples(arrays["x"][own], arrays["y"][own]) for own in arrays["owned"]]
+
+
+def processes() -> tuple[int, float]:
+    """Return peak bytes and CPU seconds of this process and its descendants, summed."""
+    found: dict[int, tuple[int, float]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            found[int(stat.parent.name)] = int(fields[1]), sum(map(int, fields[11:15])) / 100
+        except OSError:  # it has ended
+            continue
+    own, peak, seconds = {int(Path("/proc/self").readlink().name)}, 0, 0.0
+    while more := {pid for pid, (parent, _) in found.items() if parent in own} - own:
+        own |= more
+    for pid in own & set(found):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        peak += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+        seconds += found[pid][1]
+    return peak, seconds
+
+
+class Clock:
+    """The times at which rounds end, from the moment at which the data are in memory."""
+
+    def __init__(self) -> None:
+        self.before = processes()[1]
+        self.times = [time.perf_counter()]
+
+    def tick(self) -> None:
+        """Note that a round has ended."""
+        self.times.append(time.perf_counter())
+
+
+def report(clock: Clock, spec: dict[str, Any], arrays: Arrays, models: Any) -> None:
+    """Print the result: `models` are flat parameters, of the server or of all nodes."""
+    peak, cpu = processes()
+    rounds = [b - a for a, b in pairwise(clock.times)]
+    found: dict[str, Any] = {"rounds": rounds, "peak": peak, "cpu": cpu - clock.before}
+    found |= score_network(spec, arrays, models) if spec["model"] else score(arrays, models)
+    print("RESULT", json.dumps(found), flush=True)
+
+
+def score(arrays: Arrays, models: np.ndarray) -> dict[str, float]:
+    """Return the mean over agents of the mean of all quadratics at their points."""
+    matrix, vector = arrays["matrices"].mean(0), arrays["vectors"].mean(0)
+    values = [0.5 * x @ matrix @ x + vector @ x for x in np.asarray(models, np.float64)]
+    return {"loss": float(np.mean(values))}
+
+
+def score_network(spec: dict[str, Any], arrays: Arrays, models: Any) -> dict[str, float]:
+    """Return accuracy and loss on the test examples, as means over models."""
+    import torch
+    from torch.nn import functional
+    from torch.nn.utils import vector_to_parameters
+
+    judged, scores = network(spec).eval(), []
+    inputs, labels = examples(arrays["x_test"], arrays["y_test"])
+    for k in np.unique(np.linspace(0, len(models) - 1, SCORED).astype(int)):
+        vector_to_parameters(torch.as_tensor(models[k]), judged.parameters())
+        with torch.no_grad():
+            outputs = torch.cat([judged(part) for part in inputs.split(1000)])
+        accuracy = (outputs.argmax(1) == labels).float().mean()
+        scores.append([accuracy.item(), functional.cross_entropy(outputs, labels).item()])
+    accuracy, loss = np.mean(scores, axis=0)
+    return {"accuracy": float(accuracy), "loss": float(loss)}

@@ -1,0 +1,202 @@
+"""The race: what is read from drivers, how rows are made and judged, and what is refused."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.benchmark import command
+from analysis.peers import environments, race, settings
+from analysis.peers.environments import Failed, parsed
+from topofl import NotApplicable, topologies
+
+SMALL = {
+    "A": {"n": 5, "cohort": 2, "examples": 50, "test": 20},
+    "B": {"n": 5, "cohort": 2, "examples": 50, "test": 20, "epochs": 2},
+    "C": {"n": 6, "examples": 246, "test": 20},
+    "D100": {"n": 20, "examples": 400, "test": 50},
+    "D1000": {"n": 20, "examples": 400, "test": 50},
+    "E": {"n": 8},
+    "F": {"n": 10, "cohort": 2, "examples": 60, "test": 20, "epochs": 1},
+}
+
+
+def small(setting):
+    return replace(setting, rounds=3, **SMALL[setting.label])
+
+
+def measured(loss, later=1.0, **more):
+    return {"rounds": [5.0, later, later], "peak": 2**30, "cpu": 6.0, "loss": loss, **more}
+
+
+# Drivers
+
+
+def test_a_result_is_the_last_one_among_the_lines_of_a_peer():
+    assert parsed('noise\nRESULT {"loss": 1}\nRESULT {"loss": 2}\nbye\n', "warning") == {"loss": 2}
+    with pytest.raises(Failed, match=r"^ImportError: no torch$"):
+        parsed("noise\n", "Traceback\nImportError: no torch\n\n")
+    with pytest.raises(Failed, match="no output"):
+        parsed("", "")
+
+
+@pytest.mark.parametrize("setting", settings.SETTINGS, ids=lambda setting: setting.label)
+def test_every_client_has_examples_of_its_own(setting, tmp_path):
+    tiny = small(setting)
+    with np.load(settings.write_arrays(tiny, tmp_path, None)) as arrays:
+        owned = arrays["owned"]
+        assert len(owned) == tiny.n
+        assert len(np.unique(owned)) == owned.size
+        if tiny.model:
+            assert owned.size == len(arrays["x"]) == tiny.examples
+            assert len(arrays["x_test"]) == len(arrays["y_test"]) == tiny.test
+        if not tiny.cohort:
+            assert np.allclose(arrays["weights"].sum(1), 1)
+
+
+def test_settings_are_those_of_their_sources():
+    sizes = {setting.label: setting.examples // setting.n for setting in settings.SETTINGS}
+    assert sizes == {"A": 50, "B": 600, "C": 41, "D100": 500, "D1000": 50, "E": 0, "F": 60}
+    pinned = {peer for setting in settings.SETTINGS for peer in setting.peers} - {"topofl"}
+    assert pinned <= set(environments.DISTRIBUTION)
+    for peer in pinned:
+        assert environments.version(peer)
+        assert (Path(environments.__file__).parent / "drivers" / f"run_{peer}.py").exists()
+
+
+@pytest.mark.parametrize("label", ["B", "C", "E"])
+def test_our_driver_learns(label, tmp_path):
+    (setting,) = (small(setting) for setting in settings.SETTINGS if setting.label == label)
+    arrays = settings.write_arrays(setting, tmp_path, None)
+    results = []
+    for rounds in (1, 8):
+        spec = setting.spec(0) | {"rounds": rounds, "lr": 0.05}
+        results.append(environments.run("topofl", sys.executable, spec, arrays, 100))
+    before, after = results
+    assert len(after["rounds"]) == 8
+    assert after["loss"] < before["loss"]
+    assert min(after["rounds"]) > 0
+    assert after["cpu"] > 0
+    assert after["peak"] > 2**20
+
+
+@pytest.mark.parametrize("peer", sorted(environments.DISTRIBUTION))
+def test_a_driver_does_the_work_of_ours(peer, tmp_path):
+    setting = next(small(one) for one in settings.SETTINGS if peer in one.peers)
+    python = environments.installed(peer, race.CACHE)
+    if python is None:
+        pytest.skip(f"there is no environment of {peer}; the race makes it")
+    arrays = settings.write_arrays(setting, tmp_path, None)
+    ours, theirs = (
+        environments.run(name, where, setting.spec(0), arrays, 300)
+        for name, where in (("topofl", sys.executable), (peer, python))
+    )
+    assert len(theirs["rounds"]) == len(ours["rounds"])
+    assert theirs["loss"] == pytest.approx(ours["loss"], rel=0.1)
+
+
+def test_a_driver_that_takes_too_long_is_stopped(tmp_path):
+    setting = small(settings.SETTINGS[1])
+    arrays = settings.write_arrays(setting, tmp_path, None)
+    with pytest.raises(Failed, match="did not end within 0 seconds"):
+        environments.run("topofl", sys.executable, setting.spec(0), arrays, 0.01)
+
+
+def test_a_python_that_is_not_there_is_named():
+    own = "%d.%d" % sys.version_info[:2]  # noqa: UP031
+    assert environments.interpreter(own)
+    with pytest.raises(Failed, match=r"needs Python 2\.1, which"):
+        environments.interpreter("2.1")
+
+
+def test_an_environment_is_made_once_and_a_failure_is_a_reason(tmp_path, monkeypatch):
+    pinned = tmp_path / "pinned.txt"
+    pinned.write_text("# nothing\n")
+    monkeypatch.setattr(environments, "requirements", lambda peer: pinned)
+    monkeypatch.setattr(environments, "PYTHON", {})
+    made = environments.environment("pfl", tmp_path)
+    stamp = Path(made).lstat().st_mtime_ns
+    assert environments.environment("pfl", tmp_path) == made
+    assert Path(made).lstat().st_mtime_ns == stamp
+    pinned.write_text("./missing.whl\n")
+    with pytest.raises(Failed, match="cannot be installed"):
+        environments.environment("pfl", tmp_path)
+
+
+# Rows
+
+
+def test_losses_agree_unless_they_differ_by_more_than_chance():
+    ours = [1.0, 1.1, 0.9, 1.05, 0.95]
+    assert race.agreement(ours, ours) == "same"
+    assert race.agreement(ours, [x + 1e-9 for x in ours]) == "same"
+    noisy = [x + dx for x, dx in zip(ours, [0.3, -0.3, 0.2, -0.2, 0.1], strict=True)]
+    assert race.agreement(ours, noisy) == "same"
+    assert race.agreement(ours, [x + 0.2 for x in ours]).startswith("differs: loss +0.2")
+    assert race.agreement(ours[:1], [5.0]) == "one run: unknown"
+
+
+def test_a_row_has_medians_first_rounds_apart_and_paired_ratios():
+    ours = [measured(1.0, 1.0), measured(1.1, 2.0), measured(1.2, 3.0)]
+    theirs = [measured(1.0, 2.0), measured(1.1, 2.0), measured(1.2, 2.0)]
+    table = race.table_of(
+        settings.SETTINGS[0], {"topofl": ours, "pfl": theirs, "fluke": "ImportError: no"}
+    )
+    mine, pfl, fluke = table.rows
+    assert mine[1:4] == ("5 [5, 5]", "2 [1, 3]", "1 [1, 1]")
+    assert pfl[3:6] == ("1 [0.5, 1.5]", "2 [2, 2]", "1 [1, 1]")
+    assert pfl[-1] == "same"
+    assert fluke[1] == NotApplicable("ImportError: no")
+
+
+# Load
+
+
+def test_a_busy_machine_is_refused_unless_it_is_allowed(monkeypatch):
+    monkeypatch.setattr(race, "busy_cores", lambda: 0.5)
+    with pytest.raises(race.Busy, match=r"other processes use 0\.5 cores"):
+        race.check_quiet(allowed=False)
+    assert race.check_quiet(allowed=True) == 0.5
+    monkeypatch.setattr(race, "busy_cores", lambda: 0.05)
+    assert race.check_quiet(allowed=False) == 0.05
+
+
+def test_the_load_of_other_processes_is_seen():
+    assert race.busy_cores(0.2) >= 0
+
+
+def test_a_race_of_fakes_runs_in_turns_and_is_written(tmp_path, monkeypatch, capsys):
+    called = []
+
+    def run(peer, python, spec, arrays, limit, sources):
+        called.append((peer, spec["seed"]))
+        if peer == "fluke":
+            raise Failed("no")
+        return measured(1.0 + spec["seed"], accuracy=0.5)
+
+    monkeypatch.setattr(race, "SETTINGS", [small(settings.SETTINGS[1])])
+    monkeypatch.setattr(race, "environment", lambda peer, cache: peer)
+    monkeypatch.setattr(race, "run", run)
+    monkeypatch.setattr(race, "busy_cores", lambda: 0.5)
+    monkeypatch.delenv("TOPOFL_DATA", raising=False)
+    words = ["peers", "--peers", "pfl,fluke", "--repeats", "2", "--out", str(tmp_path)]
+    assert command.main(words) == 2
+    assert "must be quiet" in capsys.readouterr().err
+    assert command.main([*words, "--busy"]) == 0
+    assert called == [("topofl", 0), ("pfl", 0), ("fluke", 0), ("pfl", 1), ("topofl", 1)]
+    page = (tmp_path / "peers.md").read_text()
+    assert page.strip() == capsys.readouterr().out.strip()
+    assert "The machine was busy: others used up to 0.5 cores" in page
+    raw = json.loads((tmp_path / "peers.json").read_text())
+    assert raw["runs"]["B"]["fluke"] == "no"
+    assert len(raw["runs"]["B"]["pfl"]) == 2
+    assert command.main(["peers", "--only", "B,X"]) == 2
+    assert "--only must be among B, got X" in capsys.readouterr().err
+
+
+def test_graphs_of_settings_are_what_titles_say():
+    regular = topologies.random_regular(100, 20, seed=42)
+    assert set(np.asarray(regular.to_scipy().astype(bool).sum(0)).ravel()) == {20}
