@@ -20,8 +20,9 @@ from topofl import Table, metrics, mixing
 
 from .paired import OUTCOMES, Verdict, all_hold, run_declared, verdict_table
 from .program import write
+from .study.graphs import Graph
 from .study.runs import PREDICTORS, ROUNDS, predictors_of, statistics_of
-from .study.scenarios import Cell, Graph, Source, clients_of
+from .study.scenarios import Cell, Source, clients_of
 from .study.statistics import CellTable, Interval, Statistic, median_over_cells, spearman
 
 CHOOSING, JUDGING = (300,), (301, 302)

@@ -66,12 +66,12 @@ from .paired import (
     difference,
     difference_said,
     draw_differences,
-    messages_of,
 )
 from .program import as_installed, declared, parser_of, write
+from .study.graphs import Graph, base_graph_near, messages_of
 from .study.learned import dataset_of, model_of
 from .study.runs import Records, train
-from .study.scenarios import RATES, Cell, Graph
+from .study.scenarios import RATES, Cell
 
 SEEDS = tuple(range(10))
 """Seeds that are reported; each is that of the partition, of the graphs and of the training."""
@@ -149,12 +149,6 @@ def _degree(clients: Partition, budget: int) -> int:
     return max(2, round(budget / clients.n))
 
 
-def _base_graph(clients: Partition, budget: int, seed: int) -> Graph:
-    """Return the base graph whose mean number of messages per round is nearest to the budget."""
-    graphs = [topologies.base_graph(clients.n, k) for k in range(1, 2 * budget // clients.n + 1)]
-    return min(graphs, key=lambda graph: abs(messages_of(graph) - budget))
-
-
 def _exponential(clients: Partition, budget: int, seed: int) -> Graph:
     """Return the exponential graph, directed or not, with the nearest number of messages."""
     graphs = [topologies.exponential(clients.n, directed=directed) for directed in (False, True)]
@@ -169,7 +163,7 @@ _BUILDERS: Mapping[str, Builder | None] = {
     "designed_directed ({})": lambda clients, budget, seed: topologies.designed_directed(
         clients, _degree(clients, budget)
     ),
-    "base graph ({})": _base_graph,
+    "base graph ({})": lambda clients, budget, seed: base_graph_near(budget, clients, seed),
     "exponential ({})": _exponential,
     "random regular ({})": lambda clients, budget, seed: topologies.random_regular(
         clients.n, _degree(clients, budget), seed=seed

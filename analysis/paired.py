@@ -1,4 +1,4 @@
-"""What comparisons of graphs share: messages, paired differences with intervals, and verdicts.
+"""What comparisons of graphs share: paired differences with intervals, and verdicts.
 
 Studies whose scenarios are declared in ``studies.toml`` also share their command line here.
 """
@@ -14,29 +14,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from topofl import Table, Topology
+from topofl import Table
 from topofl.summary.verdicts import mean_interval
 from topofl.toolkit import save_picture
 
 from .program import as_installed, parser_of, write
 from .study.runs import Numbers, Records, compute, predicted_cell, rate_of, status
-from .study.scenarios import Graph, Source, about, cells, scenarios_of
+from .study.scenarios import Source, about, cells, scenarios_of
 
 OUTCOMES = ("learning phase", "final", "worst node")
 
 COLORS = {"better": "#0072B2", "worse": "#D55E00", "undecided": "#777777"}
 """Colors of verdicts, from the colorblind-safe palette of Okabe and Ito."""
-
-
-def messages_of(graph: Graph, rounds: int = 1) -> float:
-    """Return the messages per round: directed edges, on average over the period of a sequence.
-
-    `rounds` of a sequence without period are examined.
-    """
-    if isinstance(graph, Topology):
-        return float(graph.edge_index.shape[1])
-    period = graph.period or rounds
-    return sum(graph.at(t).edge_index.shape[1] for t in range(period)) / period
 
 
 Difference = tuple[float, float, float, str]

@@ -21,10 +21,10 @@ from topofl.runs.identity import hash_of
 from topofl.runs.work import Job, Outcome
 
 from ..program import completed
+from .graphs import Graph, messages_of
 from .scenarios import (
     TUNING_SEED,
     Cell,
-    Graph,
     Scenario,
     Source,
     arguments,
@@ -51,13 +51,6 @@ def _deviation(graph: Graph, clients: Partition, statistics: Any, hops: int) -> 
     return metrics.predicted_deviation(graph, clients, **how).value
 
 
-def _degree(graph: Graph) -> float:
-    if isinstance(graph, Topology):
-        return float(graph.in_degrees.mean())
-    rounds = range(graph.period or ROUNDS)
-    return float(np.mean([graph.at(t).in_degrees.mean() for t in rounds]))
-
-
 def _resistance(graph: Graph) -> float:
     if not isinstance(graph, Topology) or graph.is_directed:
         raise TopologyError("resistance is defined for undirected graphs")
@@ -66,7 +59,7 @@ def _resistance(graph: Graph) -> float:
 
 PREDICTORS: Mapping[str, tuple[Callable[[Any, Partition, Any], float], int]] = {
     "spectral gap": (lambda graph, *_: metrics.spectral_gap(graph), +1),
-    "mean degree": (lambda graph, *_: _degree(graph), +1),
+    "mean degree": (lambda graph, *_: messages_of(graph, ROUNDS) / graph.n, +1),
     "mean effective resistance": (lambda graph, *_: _resistance(graph), -1),
     **{
         f"n_W({gamma:g})": (lambda graph, *_, g=gamma: metrics.effective_neighbors(graph, g), +1)

@@ -2,121 +2,30 @@
 
 import difflib
 import json
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
-from importlib.resources import files
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from topofl import (
     Compute,
     Evaluation,
-    Topology,
     TopologyError,
-    TopologySequence,
     algorithms,
     config,
     data,
     topologies,
 )
 from topofl.config.toml import TABLES
-from topofl.data import Partition
 from topofl.runs.identity import digest_of
-from topofl.toolkit import build_topology, parse_spec
-from topofl.topology import from_edges
+from topofl.toolkit import parse_spec
 
 from ..program import declared
+from .graphs import DECLARED, GRAPHS, Graph, StudyGraph, build_graph, declared_graphs, graph_of_spec
 from .learned import dataset_of, model_of
-
-Graph = Topology | TopologySequence
-Builder = Callable[[Partition, int], Graph]
-
-
-@dataclass(frozen=True)
-class StudyGraph:
-    """A graph of the study.
-
-    Parameters
-    ----------
-    name, family
-        Label in tables and pages, and the family that is held out as a whole.
-    build
-        ``build(clients, seed)`` returns the graph.
-    """
-
-    name: str
-    family: str
-    build: Builder
-
-
-def graph_of_spec(
-    spec: str, clients: Partition, seed: int, *, absent: float = 0.0, epsilon: float | None = None
-) -> Graph:
-    """Return the graph of a spec; a random one is drawn with the seed of the cell.
-
-    Parameters
-    ----------
-    spec, clients, seed
-        What is built, for whose label counts, and with which seed.
-    absent
-        Share of nodes without edges in a round.
-    epsilon
-        Privacy budget of the label counts that the graph is built from; None: the true ones.
-    """
-    name, arguments = parse_spec(spec)
-    known = topologies.GENERATORS.get(name)
-    if known is not None and "seed" in signature(known.function).parameters:
-        arguments = {"seed": seed, **arguments}
-    counts = clients.label_counts
-    if epsilon is not None:
-        shares = data.private_label_histograms(counts, epsilon=epsilon, seed=seed, clip=True)
-        counts = np.rint(shares * counts.sum(axis=1, keepdims=True)).astype(int)
-    graph = build_topology(name, arguments, counts).value
-    return topologies.participation(graph, fraction=1 - absent, seed=seed) if absent else graph
-
-
-def _of_mean_degree(mean_degree: float, clients: Partition, seed: int) -> Graph:
-    if mean_degree == 0:
-        return from_edges([], n=clients.n)
-    p = min(1.0, mean_degree / (clients.n - 1))
-    return topologies.erdos_renyi(clients.n, p, seed=seed)
-
-
-_DECLARED = tomllib.loads((files(__package__ or "") / "scenarios.toml").read_text("utf-8"))
-
-
-def _declared_graphs(families: Mapping[str, Any], **changes: Any) -> dict[str, StudyGraph]:
-    """Return declared graphs by name; `changes` are options of :func:`graph_of_spec`."""
-    return {
-        name: StudyGraph(
-            name,
-            family,
-            partial(graph_of_spec, spec, **changes)
-            if isinstance(spec, str)
-            else partial(_of_mean_degree, spec["mean_degree"]),
-        )
-        for family, members in families.items()
-        for name, spec in members.items()
-    }
-
-
-GRAPHS: Mapping[str, StudyGraph] = _declared_graphs(_DECLARED["graphs"])
-"""All graphs of the study by name; some do not exist for every number of nodes."""
-
-
-def build_graph(graph: StudyGraph, clients: Partition, seed: int) -> Graph | str:
-    """Return the graph, or the reason why there is none for these clients."""
-    try:
-        return graph.build(clients, seed)
-    except (ValueError, TopologyError) as error:
-        return str(error)
-
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Learning rates that are tried."""
@@ -140,13 +49,13 @@ def _method(spec: str) -> Method:
     return build
 
 
-METHODS: Mapping[str, Method] = {name: _method(spec) for name, spec in _DECLARED["methods"].items()}
+METHODS: Mapping[str, Method] = {name: _method(spec) for name, spec in DECLARED["methods"].items()}
 """Methods of the study: ``method(lr, batch_size)``."""
 
 PARTITIONS: Mapping[str, Callable[..., data.Partition]] = {
     name: partial(getattr(data, spec.name), **spec.arguments)
     for name, spec in zip(
-        _DECLARED["partitions"], map(parse_spec, _DECLARED["partitions"].values()), strict=True
+        DECLARED["partitions"], map(parse_spec, DECLARED["partitions"].values()), strict=True
     )
 }
 """Partitions of the study: ``partition(dataset, n=, seed=)``."""
@@ -211,7 +120,7 @@ class Scenario:
 
 
 def default_scenarios(
-    root: Path | None = None, tables: Mapping[str, Any] = _DECLARED
+    root: Path | None = None, tables: Mapping[str, Any] = DECLARED
 ) -> Mapping[str, Scenario]:
     """Return the scenarios of a study by name.
 
@@ -233,7 +142,7 @@ def default_scenarios(
 def _chosen_graphs(own: Mapping[str, Any], families: Mapping[str, Any]) -> dict[str, StudyGraph]:
     """Return the graphs that a scenario chooses by their names and by those of families."""
     changes = {key: own[key] for key in ("absent", "epsilon") if key in own}
-    every = _declared_graphs(families, **changes)
+    every = declared_graphs(families, **changes)
     chosen = own.get("graphs", families)
     return {
         name: graph for name, graph in every.items() if name in chosen or graph.family in chosen
@@ -526,7 +435,7 @@ def scenarios_of(source: Source) -> dict[str, Scenario]:
     """Return the scenarios of a source by name."""
     if source.config is not None:
         return dict(configured_scenarios(source.config))
-    tables = declared(source.study) if source.study else _DECLARED
+    tables = declared(source.study) if source.study else DECLARED
     return dict(default_scenarios(source.root, tables))
 
 

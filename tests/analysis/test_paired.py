@@ -1,13 +1,15 @@
 """Comparisons of rotating cliques and the number for deep networks: runs, sums and verdicts."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from analysis import deep_number, paired, rotating_cliques
-from analysis.study.scenarios import GRAPHS, Source, build_graph, graph_of_spec, scenarios_of
+from analysis.study.graphs import GRAPHS, build_graph, graph_of_spec
+from analysis.study.scenarios import Source, scenarios_of
 from topofl import data, metrics, mixing, topologies
 
 CLIENTS = data.shards(data.digits(), n=20, per_node=2, seed=0)
@@ -131,7 +133,7 @@ def test_nothing_is_left_where_neighbors_are_equal():
 
 def deep_runs(good):
     """Return made-up runs of all cells, whose accuracies the candidate `good` ranks perfectly."""
-    source, rng, rows = Source("data", study="deep_number"), np.random.default_rng(0), []
+    source, rng, rows = Source(Path("data"), study="deep_number"), np.random.default_rng(0), []
     for name in source.free():
         scenario = source.scenario(name)
         for seed in scenario.seeds:
