@@ -211,7 +211,7 @@ def tuned_rate(case: Case, dataset: data.Dataset, records: Records) -> float:
     clients = case.split(dataset, TUNING_SEED)
     graph = topologies.random_regular(case.n, 4, seed=TUNING_SEED)
     _train(case, clients, {TUNING_GRAPH: graph}, RATES, TUNING_SEED, records)
-    lr = best_rate(_cell(case, TUNING_SEED, TUNING_GRAPH), RATES, records)
+    lr = best_rate([_cell(case, TUNING_SEED, TUNING_GRAPH)], RATES, records)
     assert lr is not None  # all were tried
     return lr
 

@@ -56,17 +56,22 @@ import numpy as np
 import pandas as pd
 import torch
 
-from topofl import Compute, Table, Topology, TopologySequence, algorithms, data, metrics, topologies
+from topofl import Compute, Table, algorithms, data, metrics, topologies
 from topofl.data import Partition
 from topofl.runs.identity import digest_of
-from topofl.summary.verdicts import mean_interval
-from topofl.toolkit import save_picture
 
+from .paired import (
+    OUTCOMES,
+    Difference,
+    difference,
+    difference_said,
+    draw_differences,
+)
 from .program import as_installed, declared, parser_of, write
+from .study.graphs import Graph, base_graph_near, messages_of
+from .study.learned import dataset_of, model_of
 from .study.runs import Records, train
-from .study.scenarios import RATES, Cell, dataset_of, model_of
-
-Graph = Topology | TopologySequence
+from .study.scenarios import RATES, Cell
 
 SEEDS = tuple(range(10))
 """Seeds that are reported; each is that of the partition, of the graphs and of the training."""
@@ -135,15 +140,6 @@ def graph_of(other: str, clients: Partition, seed: int) -> Graph:
     return cliques if build is None else build(clients, cliques.n_edges * 2, seed)
 
 
-def messages_of(graph: Graph) -> float:
-    """Return the messages per round: directed edges, on average over the period of a sequence."""
-    if isinstance(graph, Topology):
-        return float(graph.edge_index.shape[1])
-    period = graph.period
-    assert period is not None
-    return sum(graph.at(t).edge_index.shape[1] for t in range(period)) / period
-
-
 def designed_edges(sent: float) -> int:
     """Return the edges of a designed topology that sends no more messages per round."""
     return int(sent // 2)
@@ -151,12 +147,6 @@ def designed_edges(sent: float) -> int:
 
 def _degree(clients: Partition, budget: int) -> int:
     return max(2, round(budget / clients.n))
-
-
-def _base_graph(clients: Partition, budget: int, seed: int) -> Graph:
-    """Return the base graph whose mean number of messages per round is nearest to the budget."""
-    graphs = [topologies.base_graph(clients.n, k) for k in range(1, 2 * budget // clients.n + 1)]
-    return min(graphs, key=lambda graph: abs(messages_of(graph) - budget))
 
 
 def _exponential(clients: Partition, budget: int, seed: int) -> Graph:
@@ -173,7 +163,7 @@ _BUILDERS: Mapping[str, Builder | None] = {
     "designed_directed ({})": lambda clients, budget, seed: topologies.designed_directed(
         clients, _degree(clients, budget)
     ),
-    "base graph ({})": _base_graph,
+    "base graph ({})": lambda clients, budget, seed: base_graph_near(budget, clients, seed),
     "exponential ({})": _exponential,
     "random regular ({})": lambda clients, budget, seed: topologies.random_regular(
         clients.n, _degree(clients, budget), seed=seed
@@ -333,29 +323,6 @@ def _arguments(
         "compute": Compute(device="cpu", on_disconnected="allow", executor=setting.executor),
         "seed": point["cell"].seed,
     }
-
-
-OUTCOMES = ("learning phase", "final", "worst node")
-
-COLORS = {"better": "#0072B2", "worse": "#D55E00", "undecided": "#777777"}
-"""Colors of verdicts, from the colorblind-safe palette of Okabe and Ito."""
-
-
-Difference = tuple[float, float, float, str]
-"""The mean of paired differences, the ends of its 95 % t-interval, and the verdict."""
-
-
-def difference(values: Sequence[float] | np.ndarray) -> Difference:
-    """Return the mean of at least two differences with its 95 % t-interval, and where that lies.
-
-    It is "better" above 0, "worse" below, else "undecided".
-    """
-    interval = mean_interval(values)
-    if interval is None:
-        raise ValueError("`values` must have at least 2 differences, got 1")
-    low, high = interval
-    verdict = "better" if low > 0 else "worse" if high < 0 else "undecided"
-    return float(np.mean(values)), low, high, verdict
 
 
 @dataclass(frozen=True)
@@ -522,11 +489,7 @@ def _outcome_table(rows: Sequence[Comparison]) -> Table:
     body = []
     for one in rows:
         accuracies = [f"{100 * one.mean(which, OUTCOMES[0]):.2f}" for which in (0, 1)]
-        apart = [one.difference(outcome) for outcome in OUTCOMES]
-        shown = [
-            f"{100 * mean:+.2f} ({100 * low:+.2f} to {100 * high:+.2f}) {verdict}"
-            for mean, low, high, verdict in apart
-        ]
+        shown = [difference_said(one.difference(outcome)) for outcome in OUTCOMES]
         body.append((one.other, len(one.pairs), *accuracies, *shown))
     return Table((*columns, *(f"difference, {outcome}" for outcome in OUTCOMES)), tuple(body))
 
@@ -544,28 +507,12 @@ def _graph_table(rows: Sequence[Comparison]) -> Table:
 
 
 def _picture(found: Sequence[Comparison], path: Path) -> Path:
-    """Draw the differences with intervals: one row per setting, one column per outcome."""
-    from matplotlib.figure import Figure
-
-    settings = list(dict.fromkeys(one.setting for one in found))
-    figure = Figure(figsize=(11, 3.4 * len(settings)), layout="constrained")
-    axes = figure.subplots(len(settings), len(OUTCOMES), squeeze=False)
-    for row, setting in zip(axes, settings, strict=True):
-        rows = [one for one in found if one.setting is setting]
-        for ax, outcome in zip(row, OUTCOMES, strict=True):
-            for place, one in enumerate(rows):
-                mean, low, high, verdict = one.difference(outcome)
-                ax.plot([100 * low, 100 * high], [place, place], color=COLORS[verdict])
-                ax.plot(100 * mean, place, "o", color=COLORS[verdict])
-            ax.axvline(0, color="black", linewidth=0.8)
-            ax.set_yticks(range(len(rows)), [one.other for one in rows], fontsize=8)
-            ax.tick_params(labelleft=ax is row[0])
-            ax.set_ylim(len(rows) - 0.5, -0.5)
-            ax.grid(axis="x", alpha=0.3)
-            ax.set_title(f"{setting.name}, {outcome}", fontsize=10)
-            ax.set_xlabel("designed minus other, percentage points", fontsize=8)
-    save_picture(figure, path, dpi=100)
-    return path
+    """Draw the differences with intervals."""
+    settings: dict[str, list[Any]] = {}
+    for one in found:
+        apart = {outcome: one.difference(outcome) for outcome in OUTCOMES}
+        settings.setdefault(one.setting.name, []).append((one.other, apart))
+    return draw_differences(settings, path, "designed minus other")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

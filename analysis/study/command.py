@@ -174,8 +174,7 @@ def _chosen(options: argparse.Namespace) -> tuple[Source, list[str]]:
         if name not in known:
             names = ", ".join(map(repr, known))
             raise ValueError(f"SCENARIO must be one of {names}, got {name!r}")
-    free = [name for name in known if options.data is not None or name.startswith("digits")]
-    return source, options.scenarios or free
+    return source, options.scenarios or source.free()
 
 
 def _parser() -> argparse.ArgumentParser:

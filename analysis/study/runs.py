@@ -21,11 +21,10 @@ from topofl.runs.identity import hash_of
 from topofl.runs.work import Job, Outcome
 
 from ..program import completed
+from .graphs import Graph, messages_of
 from .scenarios import (
-    TUNING_GRAPH,
     TUNING_SEED,
     Cell,
-    Graph,
     Scenario,
     Source,
     arguments,
@@ -52,13 +51,6 @@ def _deviation(graph: Graph, clients: Partition, statistics: Any, hops: int) -> 
     return metrics.predicted_deviation(graph, clients, **how).value
 
 
-def _degree(graph: Graph) -> float:
-    if isinstance(graph, Topology):
-        return float(graph.in_degrees.mean())
-    rounds = range(graph.period or ROUNDS)
-    return float(np.mean([graph.at(t).in_degrees.mean() for t in rounds]))
-
-
 def _resistance(graph: Graph) -> float:
     if not isinstance(graph, Topology) or graph.is_directed:
         raise TopologyError("resistance is defined for undirected graphs")
@@ -67,7 +59,7 @@ def _resistance(graph: Graph) -> float:
 
 PREDICTORS: Mapping[str, tuple[Callable[[Any, Partition, Any], float], int]] = {
     "spectral gap": (lambda graph, *_: metrics.spectral_gap(graph), +1),
-    "mean degree": (lambda graph, *_: _degree(graph), +1),
+    "mean degree": (lambda graph, *_: messages_of(graph, ROUNDS) / graph.n, +1),
     "mean effective resistance": (lambda graph, *_: _resistance(graph), -1),
     **{
         f"n_W({gamma:g})": (lambda graph, *_, g=gamma: metrics.effective_neighbors(graph, g), +1)
@@ -293,18 +285,21 @@ WITHOUT_TUNING = {"Clique Averaging": ("digits 60", "D-SGD")}
 def tuning_runs(scenario: Scenario) -> Runs:
     """Return the runs that choose learning rates, where there is a choice."""
     return [
-        (_tuned(Cell(scenario.name, partition, method, TUNING_SEED, TUNING_GRAPH)), lr)
+        (cell, lr)
         for partition in scenario.partitions
         for method in scenario.methods
+        for graph in (scenario.graphs if scenario.tuned_on is None else [scenario.tuned_on])
+        for cell in _tuned(scenario, Cell(scenario.name, partition, method, 0, graph))
         for lr in scenario.rates_of(method)
         if len(scenario.rates_of(method)) > 1
     ]
 
 
-def _tuned(cell: Cell) -> Cell:
-    """Return the cell in which the learning rate of a cell is chosen."""
+def _tuned(scenario: Scenario, cell: Cell) -> list[Cell]:
+    """Return the cells in which the learning rate of a cell is chosen."""
     other, method = WITHOUT_TUNING.get(cell.method, (cell.scenario, cell.method))
-    return Cell(other, cell.partition, method, TUNING_SEED, TUNING_GRAPH)
+    graph = scenario.tuned_on or cell.graph
+    return [Cell(other, cell.partition, method, seed, graph) for seed in scenario.tuning_seeds]
 
 
 def rate_of(scenario: Scenario, cell: Cell, records: Records) -> float | None:
@@ -315,16 +310,18 @@ def rate_of(scenario: Scenario, cell: Cell, records: Records) -> float | None:
     rates = scenario.rates_of(cell.method)
     if len(rates) == 1:
         return rates[0]
-    return best_rate(_tuned(cell), rates, records)
+    return best_rate(_tuned(scenario, cell), rates, records)
 
 
-def best_rate(cell: Cell, rates: Sequence[float], records: Records) -> float | None:
-    """Return the rate with the highest mean accuracy in a cell; None if not all were tried."""
-    found = [records.outcomes(cell, lr) for lr in rates]
-    curves = [one.get("curve", [-1.0]) for one in found if one is not None]
-    if len(curves) < len(found):
-        return None
-    means = [sum(curve) / len(curve) for curve in curves]
+def best_rate(cells: Sequence[Cell], rates: Sequence[float], records: Records) -> float | None:
+    """Return the rate with the highest mean accuracy in cells; None if not all were tried."""
+    found = [[records.outcomes(cell, lr) for cell in cells] for lr in rates]
+    means = []
+    for tried in found:
+        curves = [one.get("curve", [-1.0]) for one in tried if one is not None]
+        if len(curves) < len(tried):
+            return None
+        means.append(sum(sum(curve) / len(curve) for curve in curves))
     return rates[means.index(max(means))]
 
 
@@ -383,6 +380,7 @@ def compute(
     *,
     processes: int = 1,
     more: More = lambda: True,
+    numbers: "Numbers | None" = None,
 ) -> None:
     """Compute what is missing in the results of scenarios.
 
@@ -398,6 +396,9 @@ def compute(
         Processes, each with one thread, so that results do not depend on their number.
     more
         Whether another computation may start.
+    numbers
+        Function of a module that returns what is known about a graph before training; None: the
+        predictors of the study.
 
     Raises
     ------
@@ -413,7 +414,7 @@ def compute(
             _check_settings(scenario, records)
             perform = partial(train, records=records, arguments=partial(arguments, source))
             perform(tuning_runs(scenario), title=f"{scenario.name}, learning rates", **options)
-            predict(scenario, records, source, **options)
+            predict(scenario, records, source, numbers or study_numbers, **options)
             perform(runs(scenario, records), title=scenario.name, **options)
     finally:
         executor.shutdown()
@@ -431,35 +432,50 @@ def _check_settings(scenario: Scenario, records: Records) -> None:
         )
 
 
+Numbers = Callable[[Graph, Cell, Source], dict[str, Any]]
+"""``numbers(graph, cell, source)`` returns what is known about a graph before training."""
+
+
+def study_numbers(graph: Graph, cell: Cell, source: Source) -> dict[str, Any]:
+    """Return the predictors of a graph."""
+    return predictors_of(graph, clients_of(cell, source), statistics_of(cell, source))
+
+
 def predict(
-    scenario: Scenario, records: Records, source: Source, executor: Processes, more: More
+    scenario: Scenario,
+    records: Records,
+    source: Source,
+    numbers: Numbers,
+    executor: Processes,
+    more: More,
 ) -> None:
-    """Compute the predictors of all graphs that are missing."""
+    """Compute the numbers of all graphs that are missing."""
     every = dict.fromkeys(predicted_cell(cell) for cell in cells(scenario))
     waiting = [cell for cell in every if records.prediction(cell) is None]
     title, limit = f"{scenario.name}, graphs", executor.jobs
     with tqdm(total=len(waiting), desc=title, unit="graph", leave=False, disable=None) as bar:
 
         def submit(cell: Cell) -> Any:
-            return executor.submit(_predicted, cell, source)
+            return executor.submit(_predicted, cell, source, numbers)
 
         for cell, found in completed(submit, waiting, limit, more):
             records.add(cell, found)
             bar.update()
 
 
-def _predicted(cell: Cell, source: Source) -> dict[str, Any]:
-    """Return the predictors of a graph, or why there is none for these clients."""
-    clients = clients_of(cell, source)
-    graph = graph_of(cell, clients, source)
-    if isinstance(graph, str):
-        return {"missing": graph}
-    return predictors_of(graph, clients, _statistics(replace(cell, graph=""), source))
+def _predicted(cell: Cell, source: Source, numbers: Numbers) -> dict[str, Any]:
+    """Return the numbers of a graph, or why there is none for these clients."""
+    graph = graph_of(cell, clients_of(cell, source), source)
+    return {"missing": graph} if isinstance(graph, str) else numbers(graph, cell, source)
+
+
+def statistics_of(cell: Cell, source: Source) -> metrics.GradientStatistics:
+    """Return the statistics of gradients at the initial model, the same for all graphs."""
+    return _statistics(replace(cell, graph=""), source)
 
 
 @cache
 def _statistics(cell: Cell, source: Source) -> metrics.GradientStatistics:
-    """Return the statistics of gradients at the initial model, the same for all graphs."""
     scenario = source.scenario(cell.scenario)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cell.seed)

@@ -2,12 +2,9 @@
 
 import difflib
 import json
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
-from importlib.resources import files
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,81 +13,28 @@ from torch import nn
 from topofl import (
     Compute,
     Evaluation,
-    Topology,
     TopologyError,
-    TopologySequence,
     algorithms,
     config,
     data,
-    models,
     topologies,
 )
 from topofl.config.toml import TABLES
-from topofl.data import Partition
 from topofl.runs.identity import digest_of
-from topofl.toolkit import build_topology, parse_spec
+from topofl.toolkit import parse_spec
 
-Graph = Topology | TopologySequence
-Builder = Callable[[Partition, int], Graph]
-
-
-@dataclass(frozen=True)
-class StudyGraph:
-    """A graph of the study.
-
-    Parameters
-    ----------
-    name, family
-        Label in tables and pages, and the family that is held out as a whole.
-    build
-        ``build(clients, seed)`` returns the graph.
-    """
-
-    name: str
-    family: str
-    build: Builder
-
-
-def graph_of_spec(spec: str, clients: Partition, seed: int) -> Graph:
-    """Return the graph of a spec; a random one is drawn with the seed of the cell."""
-    name, arguments = parse_spec(spec)
-    known = topologies.GENERATORS.get(name)
-    if known is not None and "seed" in signature(known.function).parameters:
-        arguments = {"seed": seed, **arguments}
-    return build_topology(name, arguments, clients.label_counts).value
-
-
-def _of_mean_degree(mean_degree: float, clients: Partition, seed: int) -> Graph:
-    p = min(1.0, mean_degree / (clients.n - 1))
-    return topologies.erdos_renyi(clients.n, p, seed=seed)
-
-
-_DECLARED = tomllib.loads((files(__package__ or "") / "scenarios.toml").read_text("utf-8"))
-
-GRAPHS: Mapping[str, StudyGraph] = {
-    name: StudyGraph(
-        name,
-        family,
-        partial(graph_of_spec, spec)
-        if isinstance(spec, str)
-        else partial(_of_mean_degree, spec["mean_degree"]),
-    )
-    for family, members in _DECLARED["graphs"].items()
-    for name, spec in members.items()
-}
-"""All graphs of the study by name; some do not exist for every number of nodes."""
-
-
-def build_graph(graph: StudyGraph, clients: Partition, seed: int) -> Graph | str:
-    """Return the graph, or the reason why there is none for these clients."""
-    try:
-        return graph.build(clients, seed)
-    except (ValueError, TopologyError) as error:
-        return str(error)
-
+from ..program import declared
+from .graphs import DECLARED, GRAPHS, Graph, StudyGraph, build_graph, declared_graphs, graph_of_spec
+from .learned import dataset_of, model_of
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Learning rates that are tried."""
+
+TUNING_SEED = 100
+"""Seed with which the learning rate is chosen, on the random 4-regular graph; not reported."""
+
+TUNING_GRAPH = "4-regular"
+"""Graph on which the learning rate is chosen."""
 
 Method = Callable[[float, int], algorithms.Algorithm]
 
@@ -105,13 +49,13 @@ def _method(spec: str) -> Method:
     return build
 
 
-METHODS: Mapping[str, Method] = {name: _method(spec) for name, spec in _DECLARED["methods"].items()}
+METHODS: Mapping[str, Method] = {name: _method(spec) for name, spec in DECLARED["methods"].items()}
 """Methods of the study: ``method(lr, batch_size)``."""
 
 PARTITIONS: Mapping[str, Callable[..., data.Partition]] = {
     name: partial(getattr(data, spec.name), **spec.arguments)
     for name, spec in zip(
-        _DECLARED["partitions"], map(parse_spec, _DECLARED["partitions"].values()), strict=True
+        DECLARED["partitions"], map(parse_spec, DECLARED["partitions"].values()), strict=True
     )
 }
 """Partitions of the study: ``partition(dataset, n=, seed=)``."""
@@ -143,6 +87,10 @@ class Scenario:
         Learning rates that are tried.
     chosen_rates
         Learning rates by method that are used without trying others.
+    tuned_on, tuning_seeds
+        Graph on which, and seeds with which, learning rates are chosen; None: on each graph itself.
+    executor
+        Executor of the engine; results agree up to rounding.
     settings
         Text that differs if runs of other settings must not be mixed with those of this scenario.
     """
@@ -161,6 +109,9 @@ class Scenario:
     graphs: Mapping[str, StudyGraph] = field(default_factory=lambda: GRAPHS)
     rates: tuple[float, ...] = RATES
     chosen_rates: Mapping[str, float] = field(default_factory=dict)
+    tuned_on: str | None = TUNING_GRAPH
+    tuning_seeds: tuple[int, ...] = (TUNING_SEED,)
+    executor: str = "auto"
     settings: str = ""
 
     def rates_of(self, method: str) -> tuple[float, ...]:
@@ -168,45 +119,39 @@ class Scenario:
         return (self.chosen_rates[method],) if method in self.chosen_rates else self.rates
 
 
-def _folder(root: Path | None, name: str) -> Path:
-    if root is None:
-        raise ValueError(f"`--data` must name a folder with the folder {name}, got none")
-    return root / name
+def default_scenarios(
+    root: Path | None = None, tables: Mapping[str, Any] = DECLARED
+) -> Mapping[str, Scenario]:
+    """Return the scenarios of a study by name.
 
-
-DATASETS: Mapping[str, Callable[[Path | None], data.Dataset]] = {
-    "digits": lambda root: data.digits(),
-    "digits 16 x 16": lambda root: data.digits(enlarge=2),
-    "MNIST": lambda root: data.mnist(_folder(root, "mnist").parent),
-    # The subset has other checksums than the whole dataset. Averaging saves three quarters of time.
-    "CIFAR-10 subset": lambda root: data.cifar10(
-        _folder(root, "cifar10-subset"), verify=False, downscale=2
-    ),
-}
-"""Functions from the folder of the data to a dataset."""
-
-
-@cache
-def dataset_of(name: str, root: Path | None) -> data.Dataset:
-    """Return a dataset, which is read when it is first needed."""
-    return DATASETS[name](root)
-
-
-def default_scenarios(root: Path | None = None) -> Mapping[str, Scenario]:
-    """Return the scenarios of the study by name; datasets are read from folders of `root`."""
-    usual = _DECLARED["usual"]
+    Parameters
+    ----------
+    root
+        Folder of the folders of datasets.
+    tables
+        What the study declares: families of graphs, what its scenarios have in common, and each of
+        them. A scenario may choose among the graphs and families by ``graphs``.
+    """
+    usual = tables["usual"]
     return {
-        name: _scenario(name, usual | own, root) for name, own in _DECLARED["scenarios"].items()
+        name: _scenario(name, usual | own, tables["graphs"], root)
+        for name, own in tables["scenarios"].items()
     }
 
 
-def model_of(declared: Sequence[Any]) -> nn.Module:
-    """Return the model of a name in ``topofl.models`` and its size."""
-    name, size = declared
-    return getattr(models, name)(tuple(size) if isinstance(size, list) else size)
+def _chosen_graphs(own: Mapping[str, Any], families: Mapping[str, Any]) -> dict[str, StudyGraph]:
+    """Return the graphs that a scenario chooses by their names and by those of families."""
+    changes = {key: own[key] for key in ("absent", "epsilon") if key in own}
+    every = declared_graphs(families, **changes)
+    chosen = own.get("graphs", families)
+    return {
+        name: graph for name, graph in every.items() if name in chosen or graph.family in chosen
+    }
 
 
-def _scenario(name: str, own: Mapping[str, Any], root: Path | None) -> Scenario:
+def _scenario(
+    name: str, own: Mapping[str, Any], families: Mapping[str, Any], root: Path | None
+) -> Scenario:
     def clients(partition: str, seed: int) -> data.Partition:
         found = PARTITIONS[partition](dataset_of(own["data"], root), n=own["n"], seed=seed)
         is_own = own["on"] == "own_test"
@@ -224,7 +169,17 @@ def _scenario(name: str, own: Mapping[str, Any], root: Path | None) -> Scenario:
         partitions=tuple(own["partitions"]),
         methods=tuple(own["methods"]),
         seeds=tuple(own["seeds"]),
+        graphs=_chosen_graphs(own, families),
+        rates=tuple(own.get("rates", RATES)),
+        tuned_on=own.get("tuned_on", TUNING_GRAPH) or None,
+        tuning_seeds=tuple(own.get("tuning_seeds", [TUNING_SEED])),
+        executor=own.get("executor", "auto"),
+        settings=json.dumps({key: own[key] for key in _FURTHER if key in own}) * ("rates" in own),
     )
+
+
+_FURTHER = ("data", "model", "executor", "absent", "epsilon")
+"""What determines the runs of declared scenarios of other studies, apart from numbers."""
 
 
 def _is_text(value: Any) -> bool:
@@ -440,10 +395,6 @@ def _algorithm(tables: Mapping[str, Any], method: str, lr: float) -> algorithms.
     return config.build({**tables, **own}).algorithm
 
 
-TUNING_SEED = 100
-"""Seed with which the learning rate is chosen, on the random 4-regular graph; not reported."""
-
-
 @dataclass(frozen=True)
 class Source:
     """Where the scenarios come from; small, since it is sent to every process.
@@ -454,14 +405,29 @@ class Source:
         Folder of the data.
     config
         Configuration file of a study of one's own; None: the scenarios of this study.
+    study
+        Name of another study, which declares its scenarios in ``studies.toml``; empty: this one.
+    preset
+        Which of its scenarios and seeds: ``"smoke"``, the scenario of this name; ``"quick"``, three
+        seeds of all others; ``"full"``, all seeds of these.
     """
 
     root: Path | None = None
     config: Path | None = None
+    study: str = ""
+    preset: str = "full"
 
     def scenario(self, name: str) -> Scenario:
         """Return the scenario of a name."""
-        return scenarios_of(self)[name]
+        found = scenarios_of(self)[name]
+        return replace(found, seeds=found.seeds[:3]) if self.preset == "quick" else found
+
+    def free(self) -> list[str]:
+        """Return the names of the scenarios of the preset whose data are given."""
+        known = scenarios_of(self)
+        names = [name for name in known if (name == "smoke") == (self.preset == "smoke")]
+        on_digits = ("digits", "smoke")
+        return [name for name in names if self.root or name.startswith(on_digits)]
 
 
 @cache
@@ -469,7 +435,8 @@ def scenarios_of(source: Source) -> dict[str, Scenario]:
     """Return the scenarios of a source by name."""
     if source.config is not None:
         return dict(configured_scenarios(source.config))
-    return dict(default_scenarios(source.root))
+    tables = declared(source.study) if source.study else DECLARED
+    return dict(default_scenarios(source.root, tables))
 
 
 @dataclass(frozen=True)
@@ -511,10 +478,6 @@ def graph_of(cell: Cell, clients: data.Partition, source: Source) -> Graph | str
     return build_graph(source.scenario(cell.scenario).graphs[cell.graph], clients, cell.seed)
 
 
-TUNING_GRAPH = "4-regular"
-"""Graph on which the learning rate is chosen."""
-
-
 def arguments(source: Source, point: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of :func:`topofl.run` for a cell and a learning rate.
 
@@ -535,7 +498,7 @@ def arguments(source: Source, point: Mapping[str, Any]) -> dict[str, Any]:
         "topology": graph,
         "rounds": scenario.rounds,
         "evaluation": scenario.evaluation,
-        "compute": Compute(device="cpu", on_disconnected="allow"),
+        "compute": Compute(device="cpu", on_disconnected="allow", executor=scenario.executor),
         "seed": cell.seed,
     }
 

@@ -1,0 +1,232 @@
+"""What comparisons of graphs share: paired differences with intervals, and verdicts.
+
+Studies whose scenarios are declared in ``studies.toml`` also share their command line here.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from topofl import Table
+from topofl.summary.verdicts import mean_interval
+from topofl.toolkit import save_picture
+
+from .program import as_installed, parser_of, write
+from .study.runs import Numbers, Records, compute, predicted_cell, rate_of, status
+from .study.scenarios import Source, about, cells, scenarios_of
+
+OUTCOMES = ("learning phase", "final", "worst node")
+
+COLORS = {"better": "#0072B2", "worse": "#D55E00", "undecided": "#777777"}
+"""Colors of verdicts, from the colorblind-safe palette of Okabe and Ito."""
+
+
+Difference = tuple[float, float, float, str]
+"""The mean of paired differences, the ends of its 95 % t-interval, and the verdict."""
+
+
+def difference(values: Sequence[float] | np.ndarray) -> Difference:
+    """Return the mean of at least two differences with its 95 % t-interval, and where that lies.
+
+    It is "better" above 0, "worse" below, else "undecided".
+    """
+    interval = mean_interval(values)
+    if interval is None:
+        raise ValueError("`values` must have at least 2 differences, got 1")
+    low, high = interval
+    verdict = "better" if low > 0 else "worse" if high < 0 else "undecided"
+    return float(np.mean(values)), low, high, verdict
+
+
+def difference_said(apart: Difference) -> str:
+    """Return a difference of accuracies in percentage points with its interval and verdict."""
+    mean, low, high, verdict = apart
+    return f"{100 * mean:+.2f} ({100 * low:+.2f} to {100 * high:+.2f}) {verdict}"
+
+
+Rows = Mapping[str, Sequence[tuple[str, Mapping[str, Difference]]]]
+"""Setting -> (label, outcome -> difference) of each comparison."""
+
+
+def draw_differences(settings: Rows, path: Path, label: str, height: float = 3.4) -> Path:
+    """Draw differences with intervals: one row per setting, one column per outcome."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, height * len(settings)), layout="constrained")
+    axes = figure.subplots(len(settings), len(OUTCOMES), squeeze=False)
+    for row, (setting, rows) in zip(axes, settings.items(), strict=True):
+        for ax, outcome in zip(row, OUTCOMES, strict=True):
+            for place, (_, apart) in enumerate(rows):
+                mean, low, high, verdict = apart[outcome]
+                ax.plot([100 * low, 100 * high], [place, place], color=COLORS[verdict])
+                ax.plot(100 * mean, place, "o", color=COLORS[verdict])
+            ax.axvline(0, color="black", linewidth=0.8)
+            ax.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
+            ax.tick_params(labelleft=ax is row[0])
+            ax.set_ylim(len(rows) - 0.5, -0.5)
+            ax.grid(axis="x", alpha=0.3)
+            ax.set_title(f"{setting}, {outcome}", fontsize=10)
+            ax.set_xlabel(f"{label}, percentage points", fontsize=8)
+    save_picture(figure, path, dpi=100)
+    return path
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a hypothesis.
+
+    Parameters
+    ----------
+    name, claim
+        Its number, and what it claims.
+    holds
+        None: runs are missing, on which it depends.
+    found
+        The numbers that decide.
+    """
+
+    name: str
+    claim: str
+    holds: bool | None
+    found: str
+
+    @property
+    def state(self) -> str:
+        """``"HOLDS"``, ``"FAILS"`` or ``"OPEN"``."""
+        return {True: "HOLDS", False: "FAILS", None: "OPEN"}[self.holds]
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+    """Return one row per hypothesis."""
+    rows = [(one.name, one.claim, one.state, one.found) for one in verdicts]
+    return Table(("hypothesis", "claim", "verdict", "found"), tuple(rows))
+
+
+def all_hold(claims: Sequence[bool | None]) -> bool | None:
+    """Return whether all claims hold; None if that depends on one that is not decided."""
+    return False if False in claims else None if None in claims else True
+
+
+def at_least(count: int, claims: Sequence[bool | None]) -> bool | None:
+    """Return whether at least `count` claims hold; None if that depends on undecided ones."""
+    if claims.count(True) >= count:
+        return True
+    return None if claims.count(True) + claims.count(None) >= count else False
+
+
+def runs_of(records: Records, source: Source, names: Sequence[str]) -> pd.DataFrame:
+    """Return one row per known run of scenarios of one partition and one method.
+
+    It has the scenario, the graph and its family, the seed, the learning rate and whether it is the
+    smallest or the largest that was tried, the numbers of the graph, and accuracies, which are 0
+    for a run that diverged.
+    """
+    rows = []
+    for scenario in map(source.scenario, names):
+        for cell in cells(scenario):
+            if (lr := rate_of(scenario, cell, records)) is None:
+                continue
+            before, after = records.prediction(predicted_cell(cell)), records.outcomes(cell, lr)
+            if before is None or after is None or "missing" in {**before, **after}:
+                continue
+            ends = {min(scenario.rates): "smallest", max(scenario.rates): "largest"}
+            family = scenario.graphs[cell.graph].family
+            told = {"setting": scenario.name, "family": family, "graph": cell.graph}
+            told |= {"seed": cell.seed, "lr": lr, "end": ends.get(lr, "")}
+            rows.append(told | before | {name: after.get(name, 0.0) for name in OUTCOMES})
+    return pd.DataFrame(rows)
+
+
+def run_declared(
+    name: str,
+    doc: str | None,
+    numbers: Numbers,
+    report: Callable[[pd.DataFrame, Source, Path], Sequence[Verdict]],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a study that is declared in ``studies.toml`` from the command line.
+
+    Parameters
+    ----------
+    name, doc
+        Name of the study and of its module, and the docstring of that.
+    numbers
+        What is known about a graph before training.
+    report
+        ``report(runs, source, out)`` writes what is known, and returns the verdicts.
+    argv
+        Arguments; None: those of the process.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    options = _parser(name, doc).parse_args(argv)
+    source = Source(options.data, study=name, preset=options.preset)
+    try:
+        names = options.scenarios or source.free()
+        runs, failures = _computed(options, source, names, numbers)
+        if runs.empty:
+            print("no run is known, so there is nothing to report; the same command continues")
+            return 0
+        write(options.out)
+        runs.to_csv(options.out / "runs.csv", index=False)
+        verdicts = report(runs, source, options.out)
+    except (ValueError, OSError) as error:
+        print(as_installed(f"python -m analysis.{name}: error: {error}"), file=sys.stderr)
+        return 2
+    for one in verdicts:
+        print(f"{one.name} {one.state}: {one.found}")
+    print(*[failures] * bool(failures), f"written: {options.out}", sep="\n")
+    return 0
+
+
+def _computed(
+    options: argparse.Namespace, source: Source, names: Sequence[str], numbers: Numbers
+) -> tuple[pd.DataFrame, str]:
+    """Compute what is missing; return the known runs of all scenarios, and how many failed."""
+    end = time.monotonic() + 60 * options.minutes
+    records = Records(options.out, partial(about, source))
+    print(status(names, records, source), flush=True)
+    try:
+        compute(
+            names,
+            records,
+            source,
+            processes=options.processes,
+            more=lambda: time.monotonic() < end,
+            numbers=numbers,
+        )
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+    return runs_of(records, source, source.free()), records.failures
+
+
+def _parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    presets = ("smoke", "quick", "full")
+    parser = parser_of(
+        name,
+        doc,
+        preset=("full", "smoke: one tiny scenario; quick: three seeds; full: all", presets),
+        data=(Path, "folder with mnist and cifar10-subset"),
+        processes=(1, "processes"),
+        minutes=(1e9, "start no run after this time"),
+        out=(Path("out", name), "folder"),
+    )
+    known = scenarios_of(Source(study=name))
+    parser.add_argument(
+        "scenarios",
+        nargs="*",
+        choices=[*known, []],
+        metavar="SCENARIO",
+        help=f"of {', '.join(known)}; default: all of the preset whose data are given",
+    )
+    return parser

@@ -1,0 +1,195 @@
+"""Comparisons of rotating cliques and the number for deep networks: runs, sums and verdicts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import deep_number, paired, rotating_cliques
+from analysis.study.graphs import GRAPHS, build_graph, graph_of_spec
+from analysis.study.scenarios import Source, scenarios_of
+from topofl import data, metrics, mixing, topologies
+
+CLIENTS = data.shards(data.digits(), n=20, per_node=2, seed=0)
+FULL = Source(study="rotating_cliques")
+
+
+@pytest.mark.parametrize(
+    ("graph", "models"),
+    [
+        (topologies.fully_connected(10), 2 * 9 / 10),
+        (topologies.ring(10), 2.0),
+        (topologies.ring(3), 2 * 2 / 3),
+        (topologies.greedy_swap(CLIENTS, clique_size=5, seed=0), 2 * 4 / 5),
+        # Two cliques of 10, and one edge between them.
+        (topologies.dcliques(CLIENTS, clique_size=10, seed=0), 2 * 9 / 10 + 2 / 20),
+        (topologies.exponential(8, directed=True), 3.0),
+        (topologies.rotating_cliques(CLIENTS, 2, seed=0).at(0), 1.0),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_groups_average_by_all_reduce_where_that_sends_less(graph, models):
+    assert rotating_cliques.models_sent(graph) == pytest.approx(models)
+
+
+def test_claims_are_open_only_if_missing_runs_matter():
+    assert paired.all_hold([True, None]) is None
+    assert paired.all_hold([False, None]) is False
+    assert paired.all_hold([True, True]) is True
+    assert paired.at_least(2, [True, True, None]) is True
+    assert paired.at_least(2, [True, False, None]) is None
+    assert paired.at_least(2, [True, False, False]) is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", ["rotating_cliques", "deep_number"])
+def test_all_declared_graphs_exist_for_their_numbers_of_nodes(study):
+    scenarios = [one for one in scenarios_of(Source(study=study)).values() if one.n <= 60]
+    graphs = {(one.n, name): graph for one in scenarios for name, graph in one.graphs.items()}
+    for (n, name), graph in graphs.items():
+        clients = data.shards(data.digits(), n=n, per_node=2, seed=0)
+        assert not isinstance(build_graph(graph, clients, 0), str), (n, name)
+
+
+def test_settings_differ_from_digits_as_their_names_say():
+    plain = graph_of_spec("rotating_cliques,clique_size=5", CLIENTS, 0)
+    noisy = graph_of_spec("rotating_cliques,clique_size=5", CLIENTS, 0, epsilon=0.01)
+    absent = graph_of_spec("rotating_cliques,clique_size=5", CLIENTS, 0, absent=0.2)
+    skew = metrics.neighborhood_heterogeneity
+    assert skew(noisy, CLIENTS) > 2 * skew(plain, CLIENTS)
+    assert (absent.at(0).in_degrees == 0).sum() >= 4
+    assert (plain.at(0).in_degrees == 4).all()
+
+
+def made_up(lead=0.02, seeds=10):
+    """Return runs of all scenarios, in which graphs named "rotating ..." lead by `lead`."""
+    rng, rows = np.random.default_rng(0), []
+    for scenario in map(FULL.scenario, scenarios_of(FULL)):
+        for graph in scenario.graphs.values():
+            for seed in scenario.seeds[:seeds]:
+                ours = lead * graph.name.startswith("rotating") + rng.normal(0, 1e-4)
+                told = {"setting": scenario.name, "family": graph.family, "graph": graph.name}
+                sent = {"messages": 9.0, "models": 1.8, "links": 36, "H_1": 0.0, "H_10": 0.0}
+                rate = {"seed": seed, "lr": 0.1, "end": ""}
+                rows.append(told | sent | rate | dict.fromkeys(paired.OUTCOMES, 0.8 + ours))
+    return pd.DataFrame(rows)
+
+
+def test_verdicts_follow_the_runs():
+    for lead, expected in ((0.02, "HOLDS"), (-0.02, "FAILS")):
+        found = rotating_cliques.Found(made_up(lead), FULL)
+        states = {one.name: one.state for one in rotating_cliques.verdicts(found)}
+        # The same lead with and without tracking; equal numbers of partitions; equal noise.
+        fixed = {"10": "FAILS" if lead > 0 else "HOLDS", "11": "HOLDS", "12": "HOLDS"}
+        assert states == dict.fromkeys(states, expected) | fixed
+        assert len(states) == 13
+    runs = made_up()
+    lost = (runs["setting"] == "GN-LeNet") & (runs["graph"] == "rotating 10")
+    runs.loc[lost, list(paired.OUTCOMES)] -= 0.04
+    states = {
+        v.name: v.state for v in rotating_cliques.verdicts(rotating_cliques.Found(runs, FULL))
+    }
+    assert states["1"] == "HOLDS", "four of five settings suffice"
+    assert states["3"] == "FAILS"
+    states = {
+        one.name: one.state
+        for one in rotating_cliques.verdicts(rotating_cliques.Found(made_up(seeds=9), FULL))
+    }
+    assert set(states.values()) == {"OPEN"}
+
+
+@pytest.mark.parametrize("name", ["4-regular", "base graph 1", "random matching"])
+def test_sums_over_rounds_are_those_of_metrics(name):
+    graph = build_graph(GRAPHS[name], CLIENTS, 0)
+    shares = metrics.label_distributions(CLIENTS)
+    found = dict(
+        zip(
+            deep_number.NEW[1:],
+            deep_number.coherent(graph, shares - shares.mean(axis=0)),
+            strict=True,
+        )
+    )
+    if name == "random matching":  # its starts are others
+        assert found["N_1"] == pytest.approx(0.5 - 1 / 20)
+        return
+    assert found["N_1"] == pytest.approx(metrics.accumulated_noise(graph, 1))
+    spread = metrics.neighborhood_heterogeneity(graph, CLIENTS, hops=50, discount=0.9)
+    assert found["discounted heterogeneity"] == pytest.approx(spread)
+
+
+def test_nothing_is_left_where_neighbors_are_equal():
+    alone = topologies.greedy_swap(CLIENTS, clique_size=5, seed=0)
+    shares = metrics.label_distributions(CLIENTS)
+    deviations = shares - shares.mean(axis=0)
+    found = deep_number.coherent(alone, deviations)
+    assert found[-2:] == pytest.approx([0, 0], abs=1e-12)
+    w = mixing.metropolis_hastings(alone).weights.toarray()
+    mixed = ((w @ deviations) ** 2).sum() / 20
+    assert found[2] == pytest.approx(mixed * (1 - 0.9**50) / 0.1)  # W is a projection
+    assert found[3] == pytest.approx(mixed * ((1 - 0.9**50) / 0.1) ** 2)
+
+
+def deep_runs(good):
+    """Return made-up runs of all cells, whose accuracies the candidate `good` ranks perfectly."""
+    source, rng, rows = Source(Path("data"), study="deep_number"), np.random.default_rng(0), []
+    for name in source.free():
+        scenario = source.scenario(name)
+        for seed in scenario.seeds:
+            ranks = rng.permutation(len(scenario.graphs)) / len(scenario.graphs)
+            for graph, rank in zip(scenario.graphs.values(), ranks, strict=True):
+                level = {"complete": 0.9, "isolated": 0.15}.get(graph.name, 0.3 + rank / 2)
+                told = {"setting": name, "family": graph.family, "graph": graph.name}
+                values = dict(
+                    zip(deep_number.SIGNS, rng.normal(size=len(deep_number.SIGNS)), strict=True)
+                )
+                values |= {good: deep_number.SIGNS[good] * level, "n_W(0.5)": np.nan}
+                told |= {"seed": seed, "lr": 0.1, "end": ""} | dict.fromkeys(paired.OUTCOMES, level)
+                rows.append(told | values)
+    return pd.DataFrame(rows), source
+
+
+def test_the_number_is_chosen_on_one_seed_and_judged_on_others(monkeypatch):
+    monkeypatch.setattr(deep_number, "DRAWS", 200)
+    runs, source = deep_runs("coherent return")
+    found, tables = deep_number.verdicts(runs, source)
+    states = {one.name: one.state for one in found}
+    assert states["6"] == "HOLDS"
+    assert found[-1].found.startswith("coherent return: -1.000")
+    assert {table.seed for table in tables} == {301, 302}
+    worse = runs.copy()
+    judged = worse["seed"] != 300
+    worse.loc[judged, "coherent return"] = np.random.default_rng(1).normal(size=judged.sum())
+    found, _ = deep_number.verdicts(worse, source)
+    assert {one.name: one.state for one in found}["6"] == "FAILS"
+    floors = runs.copy()
+    floors.loc[(floors["setting"] == "MNIST, MLP") & (floors["graph"] != "complete"), "final"] = 0.1
+    assert deep_number.off_floor(floors, "MNIST, MLP") == (1, len(GRAPHS_OF_CELL))
+    _, tables = deep_number.verdicts(floors, source)
+    assert "MNIST, MLP" not in {table.scenario for table in tables}
+    found, _ = deep_number.verdicts(runs[runs["graph"] != "ring"], source)
+    assert {one.state for one in found} == {"OPEN"}
+
+
+GRAPHS_OF_CELL = Source(study="deep_number").scenario("MNIST, MLP").graphs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", [rotating_cliques, deep_number])
+def test_a_smoke_run_is_kept_and_not_repeated(study, tmp_path, monkeypatch, capsys):
+    words = ["--preset", "smoke", "--out", str(tmp_path)]
+    assert study.main([*words, "--minutes", "0"]) == 0
+    assert "nothing to report" in capsys.readouterr().out
+    assert study.main(words) == 0
+    assert ": 0 done, " in capsys.readouterr().out
+    runs = pd.read_csv(tmp_path / "runs.csv")
+    scenario = Source(study=study.__name__.split(".")[-1], preset="smoke").scenario("smoke")
+    assert len(runs) == len(scenario.graphs) * len(scenario.seeds)
+    text = (tmp_path / "table.md").read_text()
+    assert "complete" in text or "coherent return" in text
+    assert json.loads((tmp_path / "results.json").read_text())["verdicts"] == []
+    monkeypatch.setattr("analysis.study.scenarios.build_graph", None)
+    assert study.main(words) == 0
+    assert ", 0 to do" in capsys.readouterr().out
+    assert (tmp_path / "table.md").read_text() == text
