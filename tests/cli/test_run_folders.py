@@ -17,10 +17,10 @@ from tests.full_disk import full_at
 from tests.rows.commands import TEXT, contents, train
 from topofl import config
 from topofl._support.locks import locked
-from topofl.cli.folders import NEXT
 from topofl.engine.checkpoint import rounds_in
 from topofl.engine.mixing import Mixing
 from topofl.history import History
+from topofl.runs.folder import NEXT
 
 COMPLETE = {"config.toml", "checkpoints", "history", "run.json"}
 AGAIN = "run small.toml --out r --force --set run.seed=9"

@@ -18,7 +18,6 @@ from topofl._support.locks import locked
 from topofl._support.processes import process_count, process_number
 from topofl._support.text import approximate, node_name
 from topofl.callbacks import Event
-from topofl.cli import folders
 from topofl.cli.compare import check_column, table_of_runs
 from topofl.cli.options import check_alone
 from topofl.cli.output import CommandFailed, json_rows, print_notes, print_remark, print_rows
@@ -28,6 +27,7 @@ from topofl.engine.joining import joined_store
 from topofl.estimate import Estimate
 from topofl.history import History
 from topofl.runs import RunStore, SweepInterrupted
+from topofl.runs import folder as folders
 from topofl.runs.identity import asked_for, digest_of, note_of, other_settings, reset_peak_memory
 from topofl.runs.plan import Point
 from topofl.runs.record import RECORD, record_of
