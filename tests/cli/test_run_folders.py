@@ -201,6 +201,7 @@ def test_what_others_keep_in_the_folder_of_a_run_stays(r, shell, name):
     assert History.load("r").n_rounds == 6
 
 
+@pytest.mark.filterwarnings("always:.* is not removed")
 def test_a_folder_that_somebody_else_has_in_the_way_is_told(r, shell, fails):
     foreign(r / NEXT)
     before = contents("r")
