@@ -20,8 +20,8 @@ from topofl._support.locks import LOCK, locked
 from topofl._support.processes import process_count, process_number
 from topofl._support.text import approximate, node_name
 from topofl.callbacks import Event
+from topofl.cli.commands import check_alone
 from topofl.cli.compare import check_column, table_of_runs
-from topofl.cli.options import check_alone
 from topofl.cli.output import CommandFailed, json_rows, print_notes, print_remark, print_rows
 from topofl.config.toml import as_table
 from topofl.engine import Interrupted, RankError

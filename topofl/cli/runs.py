@@ -20,7 +20,7 @@ from topofl._support.locks import is_in_use
 from topofl._support.plugins import imported
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import plain_text, printable
-from topofl.cli.options import check_alone
+from topofl.cli.commands import check_alone
 from topofl.cli.output import CommandFailed, print_notes, print_rows, print_table, runs_text
 from topofl.config.toml import names_functions, with_modules
 from topofl.engine.checkpoint import newest_round
