@@ -73,7 +73,7 @@ IN_NEXT = re.compile(
 """Contents of :data:`NEXT`: the new run and, during the exchange, what it replaces."""
 
 
-def write_config(out: Path, tables: config.Tables) -> None:
+def write_config(out: Path, tables: Mapping[str, Any]) -> None:
     """Write the configuration of a run atomically."""
     replace_file(out / "config.toml", config.dumps(tables), out / PARTIAL)
 
