@@ -309,11 +309,12 @@ def staging_folder(root: Path, key: str) -> Iterator[Path]:
 
 def clear(folder: Path) -> None:
     """Remove all that a claimed folder holds but its lock, as far as possible."""
-    for path in folder.iterdir():
+    for path in list(folder.glob("*")):  # none if the folder is gone
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         elif path.name != LOCK:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
 
 
 def _host() -> str:
