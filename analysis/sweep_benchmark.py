@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from topofl.config import dumps
 from topofl.runs import RunStore, sweep
-from topofl.runs.work import RUNNING
+from topofl.runs.folder import RUNNING
 
 from .program import parser_of
 
@@ -94,16 +95,15 @@ def kills(times: int, runs: int, jobs: int, seed: int = 0) -> dict[str, float]:
 
 
 class Repeats:
-    """Private folders of runs that appear although these runs were finished before.
+    """Runs that a process begins although they were finished before.
 
-    A process that begins a run makes a folder with a name of its own, which exists until the run is
-    stored.
+    A process that begins a run writes its settings to a folder, which exists until it is stored.
     """
 
     def __init__(self, store: Path) -> None:
         self.running = store / RUNNING
         self.finished = {path.parent.name for path in store.glob("*/run.json")}
-        self.before = self._names()
+        self.before = self._begun()
         self.found: set[str] = set()
 
     def watch(self, process: subprocess.Popen[bytes], limit: float | None) -> None:
@@ -116,12 +116,17 @@ class Repeats:
             time.sleep(0.005)
 
     def look(self) -> None:
-        """Note the folders that exist now."""
-        new = self._names() - self.before
-        self.found |= {name for name in new if name.partition("+")[0] in self.finished}
+        """Note the runs that were begun since."""
+        new = self._begun() - self.before
+        self.found |= {key for key, _ in new if key in self.finished}
 
-    def _names(self) -> set[str]:
-        return set(os.listdir(self.running)) if self.running.is_dir() else set()
+    def _begun(self) -> set[tuple[str, int]]:
+        """Return the keys of runs, each with the time at which its settings were written."""
+        found = set()
+        for path in self.running.glob("*/run.json"):
+            with suppress(FileNotFoundError):  # it has been stored meanwhile
+                found.add((path.parent.name.partition("+")[0], path.stat().st_mtime_ns))
+        return found
 
 
 def _finish(process: subprocess.Popen[bytes]) -> None:

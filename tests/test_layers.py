@@ -210,7 +210,7 @@ ROOMS = {
     "summary": ["sources verdicts", "groups", "pairs figures", "table"],
     "explore": ["model", "results", "widgets", "app serve"],
     "history": ["matrices statistics", "plots", "record", "files", "history", "compare"],
-    "runs": ["record", "identity store", "work", "execute plan", "sweep", "probe"],
+    "runs": ["record", "identity folder", "store", "work", "execute plan", "sweep", "probe"],
     "topologies": [
         "_edge_swaps _generator",
         "classic cliques collaboration derived equitopo exponential frank_wolfe operations random",

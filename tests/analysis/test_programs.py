@@ -33,7 +33,7 @@ from topofl._drawing.layout import layout
 from topofl._support.calls import parse_spec
 from topofl.cli import main as command
 from topofl.engine.joining import place
-from topofl.runs.work import RUNNING, claimed_folder
+from topofl.runs.folder import RUNNING
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
@@ -156,15 +156,17 @@ def test_beginning_a_finished_run_is_noticed(tmp_path):
     (tmp_path / KEYS[0] / "run.json").write_text("{}")
     left = tmp_path / RUNNING / f"{KEYS[0]}+1+a+b+c"  # of a process that was killed after storing
     left.mkdir(parents=True)
+    (left / "run.json").write_text("{}")
     again = Repeats(tmp_path)
-    claimed_folder(tmp_path, KEYS[1])
+    begun = tmp_path / RUNNING / f"{KEYS[1]}+here+1"
+    begun.mkdir()
+    (begun / "run.json").write_text("{}")
     again.look()
     assert again.found == set()
-    left.rmdir()
-    mine = claimed_folder(tmp_path, KEYS[0])
+    begun.rename(begun.with_name(f"{KEYS[0]}+here+1"))
     sleep = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"])
     again.watch(sleep, None)
-    assert again.found == {mine.name}
+    assert again.found == {KEYS[0]}
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import topofl
-from topofl.cli import self_test
+from topofl.cli import doctor_training
 from topofl.cli.doctor import _package, _release
 
 
@@ -65,10 +65,10 @@ def test_studies_of_another_copy_are_noticed(findings, folder, name, monkeypatch
 
 
 def test_wrong_results_of_training_are_found(findings, monkeypatch):
-    ours, reference = self_test.losses()
+    ours, reference = doctor_training.losses()
     assert np.abs(ours - reference).max() < 1e-4
     assert np.ptp(reference) > 0.01, "nodes that exchange nothing would not be found"
-    monkeypatch.setattr(self_test, "losses", lambda: (ours + 1e-3, reference))
+    monkeypatch.setattr(doctor_training, "losses", lambda: (ours + 1e-3, reference))
     found, errors = findings(1)
     assert found["self-test"]["status"] == "WRONG"
     assert errors.endswith("checks failed: self-test\n")

@@ -1,10 +1,8 @@
 """``topofl resume``, after runs that were interrupted."""
 
 import errno
-import os
 import shutil
 import signal
-import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +16,7 @@ from topofl._support.locks import locked
 from topofl.engine import RankError
 from topofl.engine.round import Round
 from topofl.history import History
-from topofl.runs.work import RUNNING
+from topofl.runs.folder import RUNNING
 
 OWN = """
 from topofl import algorithms
@@ -129,18 +127,18 @@ def test_a_store_lists_its_unfinished_runs(toml, shell, rows, stopped, tmp_path)
     (row,) = rows("runs store")
     assert (row["key"], row["round"], row["seconds"]) == (key, 3, None)
     assert (row["algorithm.name"], row["topology.name"]) == ("dsgd", "dcliques")
-    assert row["finished by"] == "nothing: it is running"
+    file = f"store/{RUNNING}/{folder.name}/config.toml"
+    assert row["finished by"] == f"topofl run {file} --store store"
     found = shell("runs store --where algorithm=dsgd --columns run.rounds").out
     assert "1 run, 1 not finished" in found
-    process = subprocess.Popen(["true"])
-    process.wait()
-    name = folder.name.replace(f"+{os.getpid()}+", f"+{process.pid}+")
-    dead = folder.rename(folder.with_name(name))
-    (row,) = rows("runs store")
-    assert row["finished by"] == f"topofl run store/.running/{name}/config.toml --store store"
-    (dead / "config.toml").rename("aside.toml")  # as for runs of functions
+    with locked(folder):
+        assert rows("runs store")[0]["finished by"] == "nothing: it is running"
+    of_another = folder.rename(folder.with_name(f"{key}+elsewhere+1"))
+    assert rows("runs store")[0]["finished by"] == "nothing: it is running"
+    of_another.rename(folder)
+    (folder / "config.toml").rename("aside.toml")  # as for runs of functions
     assert "the command that started it" in shell("runs store").out
-    Path("aside.toml").rename(dead / "config.toml")
+    Path("aside.toml").rename(folder / "config.toml")
     with watched() as steps:
         shell(row["finished by"].removeprefix("topofl "))
     assert steps == [3]

@@ -17,10 +17,11 @@ from tests.full_disk import full_at
 from tests.rows.commands import TEXT, contents, train
 from topofl import config
 from topofl._support.locks import locked
-from topofl.cli.folders import NEXT
 from topofl.engine.checkpoint import rounds_in
 from topofl.engine.mixing import Mixing
 from topofl.history import History
+from topofl.runs import RunStore, curves_of
+from topofl.runs.folder import NEXT, RUNNING
 
 COMPLETE = {"config.toml", "checkpoints", "history", "run.json"}
 AGAIN = "run small.toml --out r --force --set run.seed=9"
@@ -97,14 +98,23 @@ for at in range(1, 1000):
     child = os.fork()
     if not child:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.system(f"cp -r old out{at}")
-        os._exit(cli.main(["run", "small.toml", "--force", "--set", "run.seed=9", \
-"--out", f"out{at}"]))
+        if sys.argv[1] == "--out":
+            os.system(f"cp -r old out{at}")
+        os._exit(cli.main(["run", "small.toml", *sys.argv[2:], sys.argv[1], f"out{at}"]))
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status != -signal.SIGKILL:
         break
 print(json.dumps([at, status]))
 """
+
+
+def killed_at_any_moment(folder, *words):
+    """Kill the command with these words at each call, into out1, out2, ...; return their end."""
+    command = [sys.executable, "-c", KILLED, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    last, status = json.loads(done.stdout)
+    assert (status, last > 20) == (0, True), "or nothing was looked at"
+    return last
 
 
 def assert_same_run(folder, seed):
@@ -122,10 +132,7 @@ def test_killed_at_any_moment_a_run_that_replaces_another_is_one_of_both(toml, s
     shell("run small.toml --out old")
     shell("run small.toml --out new --set run.seed=9")
     wanted = {seed: History.load(name)["loss"] for seed, name in ((3, "old"), (9, "new"))}
-    command = [sys.executable, "-c", KILLED]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    last, status = json.loads(done.stdout)
-    assert (status, last > 20) == (0, True), "or nothing was looked at"
+    last = killed_at_any_moment(tmp_path, "--out", "--force", "--set", "run.seed=9")
     had = set()
     for at in range(1, last):
         folder = Path(f"out{at}")
@@ -141,6 +148,26 @@ def test_killed_at_any_moment_a_run_that_replaces_another_is_one_of_both(toml, s
         assert {path.name for path in folder.iterdir()} == COMPLETE
         assert_same_run(folder, history.meta["seed"])
     assert had == {3, 9, ("resumed", 3), ("resumed", 9)}
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_a_run_of_a_store_is_whole_or_continued(toml, shell, tmp_path):
+    text = TEXT.replace("rounds = 4", "rounds = 1") + '[compute]\nexecutor = "batched"\n'
+    Path(toml).write_text(text)
+    wanted, had = config.load(toml).run(progress=False)["loss"], set()
+    for at in range(1, killed_at_any_moment(tmp_path, "--store")):
+        store = RunStore(Path(f"out{at}"))
+        had.add(len(store.runs()) if store.root.exists() else None)
+        shell(f"run small.toml --store out{at}")
+        (run,) = store.runs()
+        np.testing.assert_array_equal(run.history["loss"], wanted)
+        assert run.curves == json.loads(json.dumps(curves_of(run.history)))
+        assert {path.name for path in run.folder.iterdir()} == COMPLETE - {"checkpoints"}
+        assert config.load(run.folder / "config.toml").options["rounds"] == 1
+        found = {path.name for path in store.root.iterdir()} - {"failed"}
+        assert found == {run.key, RUNNING, "store.json"}
+        assert list((store.root / RUNNING).iterdir()) == []
+    assert {0, 1} <= had
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "history"])
@@ -201,6 +228,7 @@ def test_what_others_keep_in_the_folder_of_a_run_stays(r, shell, name):
     assert History.load("r").n_rounds == 6
 
 
+@pytest.mark.filterwarnings("always:.* is not removed")
 def test_a_folder_that_somebody_else_has_in_the_way_is_told(r, shell, fails):
     foreign(r / NEXT)
     before = contents("r")

@@ -13,10 +13,10 @@ import topofl
 from tests.rows.commands import contents, train
 from topofl import config
 from topofl._support.locks import locked
-from topofl.cli import folders
-from topofl.cli.folders import PARTIAL_RECORD
 from topofl.history import History
 from topofl.runs import RunStore, curves_of, sweep, work
+from topofl.runs import folder as folders
+from topofl.runs.folder import PARTIAL_RECORD
 
 HERE = "runs/small"
 SKIP = "run small.toml --skip-done"

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.runs.conftest import BASE
+from topofl._support.locks import LOCK
 from topofl.runs import Sweep, dask_executor, ray_executor, search, slurm_executor, sweep
+from topofl.runs.folder import RUNNING
 from topofl.runs.plan import log_uniform
-from topofl.runs.work import RUNNING
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -42,9 +43,9 @@ def killing_one(store: Path, limit: float = 240.0) -> Iterator[list[int]]:
     def hunt() -> None:
         deadline = time.monotonic() + limit
         while not (killed or over.is_set()) and time.monotonic() < deadline:
-            with suppress(OSError, ValueError, KeyError):
-                for folder in (store / RUNNING).glob("[0-9a-f]*+*"):
-                    pid = int(folder.name.split("+")[1])
+            with suppress(OSError, ValueError, LookupError):
+                for lock in (store / RUNNING).glob(f"[0-9a-f]*+*/{LOCK}"):
+                    pid = int(lock.read_text().splitlines()[0])
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
                     return

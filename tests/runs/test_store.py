@@ -18,14 +18,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.new_process import ROOT
 from tests.runs.conftest import BASE, GRID
 from topofl import History, config
-from topofl._support import processes
+from topofl._support.locks import LOCK, locked
 from topofl.cli import main
 from topofl.engine.checkpoint import rounds_in
-from topofl.runs import Failure, RunStore, curves_of, store, sweep, work
+from topofl.runs import Failure, RunStore, curves_of, folder, sweep, work
+from topofl.runs.folder import RUNNING, claimed_in, remove_abandoned, staging_folder
 from topofl.runs.plan import prepare
-from topofl.runs.work import RUNNING, Job, claimed_folder, perform, remove_abandoned, staging_folder
+from topofl.runs.work import Job, perform
 
 KEY = "0123456789abcdef"
 LONG = {**BASE, "run": {"rounds": 40}}
@@ -103,7 +105,7 @@ def test_two_writers_of_one_run_leave_one_complete_run(tmp_path, finished):
 
 
 @pytest.mark.parametrize(
-    "broken", ["topofl.history.files.save", "topofl.config.dumps", "topofl.runs.store.sync_folder"]
+    "broken", ["topofl.history.files.save", "topofl.config.dumps", "topofl.runs.folder.sync_folder"]
 )
 def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path, finished, monkeypatch, broken):
     monkeypatch.setattr(broken, full)
@@ -186,100 +188,133 @@ def test_runs_of_earlier_versions_are_found(copied):
     assert again.curves["scores"] == run.curves["scores"]
 
 
+CLAIMED = """
+import sys, time
+from pathlib import Path
+from topofl.runs.folder import {0}
+
+with {0}(Path(sys.argv[1]), sys.argv[2]) as folder:
+    (folder / "file").write_text("kept")
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
 @pytest.fixture
-def left_by(tmp_path, monkeypatch):
-    """Return a function that makes a folder with a file, as claimed by another process."""
+def holder(tmp_path):
+    """Start processes that have claimed a folder until they are killed; give both."""
+    started = []
 
-    def left(**owner: object) -> Path:
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "identity", lambda: processes.identity() | owner)
-            folder = claimed_folder(tmp_path, KEY)
-        (folder / "file").write_text("kept")
-        return folder
+    def hold(claim="claimed_in"):
+        command = [sys.executable, "-c", CLAIMED.format(claim), str(tmp_path), KEY]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT))
+        return started[-1], Path(started[-1].stdout.readline().rstrip("\n"))
 
-    return left
-
-
-def test_the_folder_of_an_ended_process_is_adopted(tmp_path, left_by, ended):
-    old = left_by(pid=ended)
-    mine = claimed_folder(tmp_path, KEY)
-    assert (mine / "file").read_text() == "kept"
-    assert not old.exists()
-    assert work._owner(mine) == processes.identity()
-    assert claimed_folder(tmp_path, KEY) == mine
-    strange = {"host": "a+b/c-d %", "space": None, "started": None}
-    assert work._owner(left_by(**strange)) == processes.identity() | strange
-    assert work._owner(tmp_path / f"{KEY}-host-12") == {}
+    yield hold
+    for process in started:
+        end(process)
+        process.stdout.close()
 
 
-@pytest.mark.parametrize(
-    "owner",
-    [
-        {"host": "elsewhere"},
-        {"space": "pid:[1]"},
-        {"started": "0aa1b2c3-another-boot 12"},
-        {"pid": os.getppid(), "started": processes.start_time(os.getppid())},
-    ],
-)
-def test_folders_of_processes_that_may_be_alive_are_left_alone(tmp_path, left_by, ended, owner):
-    old = left_by(**({"pid": ended} | owner))
-    assert list(claimed_folder(tmp_path, KEY).iterdir()) == []
+def end(process):
+    process.kill()
+    process.wait()
+
+
+def test_the_folder_of_a_killed_process_is_continued_and_that_of_a_living_one_is_not(
+    tmp_path, holder
+):
+    process, left = holder()
+    with claimed_in(tmp_path, KEY) as mine:
+        assert (mine != left, list(mine.iterdir())) == (True, [mine / LOCK])
+    assert not mine.exists(), "it is empty"
+    remove_abandoned(tmp_path, [KEY], [KEY])
+    assert (left / "file").exists()
+    end(process)
+    with claimed_in(tmp_path, KEY) as mine:
+        assert (mine, (mine / "file").read_text()) == (left, "kept")
+        with claimed_in(tmp_path, KEY) as second:
+            assert second != mine
+    assert (left / "file").exists(), "a later process may continue"
+    with claimed_in(tmp_path, KEY) as mine:
+        folder.clear(mine)
+    assert list((tmp_path / RUNNING).iterdir()) == []
+
+
+def test_folders_of_other_hosts_are_left_alone(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.gethostname", lambda: "a+b/c-d %[")
+        with claimed_in(tmp_path, KEY) as old:
+            (old / "file").write_text("kept")
+        with claimed_in(tmp_path, KEY) as again:
+            assert again == old
+    with claimed_in(tmp_path, KEY) as mine:
+        assert mine != old
     remove_abandoned(tmp_path, [KEY], [KEY])
     assert (old / "file").exists()
+    assert [(key, alive) for key, _, _, alive in folder.begun_in(tmp_path)] == [(KEY, True)]
 
 
-def test_of_threads_that_rename_one_folder_only_one_succeeds(tmp_path, monkeypatch, left_by, ended):
-    """The moment between finding and renaming, which real processes rarely share."""
-    old = left_by(pid=ended)
-    both, rename, adopted = threading.Barrier(2), os.rename, []
-    names = iter(["one", "two"])
+def test_of_threads_that_want_one_folder_only_one_has_it(tmp_path, holder):
+    process, left = holder()
+    end(process)
+    both, had = threading.Barrier(2), []
 
-    def together(source, target):
+    def claim():
         both.wait()
-        rename(source, target)
-        adopted.append(target)
+        with claimed_in(tmp_path, KEY) as mine:
+            had.append(mine)
+            both.wait()
 
-    monkeypatch.setattr(work.os, "rename", together)
-    monkeypatch.setattr(work, "folder_name", lambda key: f"{key}+{next(names)}")
-    threads = [threading.Thread(target=claimed_folder, args=(tmp_path, KEY)) for _ in range(2)]
+    threads = [threading.Thread(target=claim) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(adopted) == 1
-    assert not old.exists()
-    assert len(list((tmp_path / RUNNING).glob("*/file"))) == 1
+    assert len(set(had)) == 2
+    assert left in had
+    assert list((tmp_path / RUNNING).iterdir()) == [left]
 
 
-def test_folders_are_removed_when_nobody_will_use_them_again(tmp_path, left_by, ended):
-    old = left_by(pid=ended)
+def test_folders_are_removed_when_nobody_will_use_them_again(tmp_path, holder):
+    process, left = holder()
+    end(process)
     remove_abandoned(tmp_path, [KEY], [])  # its run is not stored
     remove_abandoned(tmp_path, [], [KEY])  # it is of another sweep
-    assert (old / "file").exists()
+    assert (left / "file").exists()
     remove_abandoned(tmp_path, [KEY], [KEY])
     assert list((tmp_path / RUNNING).iterdir()) == []
-    old = left_by(host="elsewhere")
-    day_ago = time.time() - work.FORGOTTEN - 1
-    remove_abandoned(tmp_path, [KEY], [KEY])
+    old = tmp_path / RUNNING / f"{KEY}+12+elsewhere++pid%3A%5B1%5D"  # as earlier versions named it
+    old.mkdir()
+    (old / "file").write_text("kept")
+    day_ago = time.time() - folder.FORGOTTEN - 1
     os.utime(old, (day_ago, day_ago))
     remove_abandoned(tmp_path, [KEY], [KEY])
     assert old.exists()  # its file is new
     os.utime(old / "file", (day_ago, day_ago))
+    with locked(old):
+        remove_abandoned(tmp_path, [KEY], [KEY])
+        assert (old / "file").exists()
+    os.utime(old, (day_ago, day_ago))
     remove_abandoned(tmp_path, [KEY], [KEY])
     assert list((tmp_path / RUNNING).iterdir()) == []
 
 
-def test_incomplete_files_are_removed_only_if_their_process_has_ended(tmp_path, monkeypatch, ended):
+def test_incomplete_files_are_removed_only_if_their_process_has_ended(tmp_path, holder):
+    process, other = holder("staging_folder")
     with staging_folder(tmp_path, KEY) as mine:
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "identity", lambda: processes.identity() | {"pid": ended})
-            patch.setattr(work.shutil, "rmtree", lambda *_, **__: None)  # it was killed
-            with staging_folder(tmp_path, KEY) as other:
-                pass
-        assert other.exists()
+        (mine / "file").write_text("of this process")
         remove_abandoned(tmp_path, [KEY], [])
-        assert mine.exists()
+        assert (other / "file").exists()
+        end(process)
+        remove_abandoned(tmp_path, [KEY], [])
+        assert (mine / "file").exists()
         assert not other.exists()
+    process, other = holder("staging_folder")
+    end(process)
+    with staging_folder(tmp_path, KEY) as mine:
+        assert (mine, list(mine.iterdir())) == (other, [other / LOCK])
+    assert list((tmp_path / RUNNING).iterdir()) == []
 
 
 @pytest.fixture
@@ -350,9 +385,10 @@ def test_errors_of_the_run_train_nothing_again_and_those_of_resuming_do(
         patch.setattr(work, "reporter", lambda *_: fail)
         outcome = perform(point.job, str(tmp_path))
     assert (outcome.state, outcome.error, rounds) == ("failed", "ValueError: no", [*range(1, 16)])
-    checkpoints = claimed_folder(tmp_path, point.key) / "checkpoints"
-    (checkpoints / "round-00000010").mkdir(parents=True)
-    (checkpoints / "round-00000010" / "marker.json").write_text("damaged")
+    with claimed_in(tmp_path, point.key) as place:
+        checkpoints = place / "checkpoints"
+        (checkpoints / "round-00000010").mkdir(parents=True)
+        (checkpoints / "round-00000010" / "marker.json").write_text("damaged")
     assert rounds_in(checkpoints) == [10]
     rounds.clear()
     with pytest.warns(RuntimeWarning, match="damaged"):

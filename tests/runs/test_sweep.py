@@ -21,12 +21,14 @@ import torch
 import topofl
 from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments
+from topofl._support.locks import LOCK
 from topofl.callbacks import Event
 from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
 from topofl.runs.execute import SHOWN, Live, Processes, execute
+from topofl.runs.folder import RUNNING
 from topofl.runs.plan import prepare
-from topofl.runs.work import RUNNING, Outcome, claimed_folder
+from topofl.runs.work import Outcome
 
 DIVERGING = {"algorithm.lr": [0.1, 1e38]}
 LONG = {**BASE, "run": {"rounds": 40}}
@@ -162,7 +164,8 @@ def test_a_stopped_sweep_goes_on_and_leaves_no_processes(tmp_path, never_stopped
 
 
 def _owners(store: Path) -> list[int]:
-    return [int(f.name.split("+")[1]) for f in store.glob(f"{RUNNING}/[0-9a-f]*+*")]
+    texts = [lock.read_text() for lock in store.glob(f"{RUNNING}/[0-9a-f]*+*/{LOCK}")]
+    return [int(text.splitlines()[0]) for text in texts if text]
 
 
 def _lives(pid: int) -> bool:
@@ -401,7 +404,8 @@ def test_the_live_table(tmp_path, monkeypatch):
     assert live.text() == ["mine: 0 of 3 runs done"]
     for job in (first, second):
         live.started(job)
-    folder = claimed_folder(tmp_path, first.key)
+    folder = tmp_path / RUNNING / f"{first.key}+here+1"
+    folder.mkdir(parents=True)
     monkeypatch.setattr(work, "PAUSE", 0.0)
     report = work.reporter(folder, 40)
     report(Event("evaluation", 6, {"accuracy_mean": 0.25, "loss_mean": 2.0}))

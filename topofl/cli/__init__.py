@@ -107,8 +107,8 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     """Return the message about an interruption, with the command that resumes the run, if any."""
     if "topofl.engine" not in sys.modules:  # it was interrupted while the library was imported
         return str(stopped) or "interrupted"
-    from topofl.cli.folders import command_to_resume, is_finished
     from topofl.engine import Interrupted
+    from topofl.runs.folder import command_to_resume, is_finished
 
     if not isinstance(stopped, Interrupted):
         return str(stopped) or "interrupted"  # sweeps and stores say how to continue
@@ -124,8 +124,8 @@ def _remedy_of_ranks(error: BaseException) -> str:
     """Return the command that continues a run of which a rank ended; empty for other errors."""
     if "topofl.engine" not in sys.modules:
         return ""
-    from topofl.cli.folders import NEXT, command_to_resume
     from topofl.engine import RankError
+    from topofl.runs.folder import NEXT, command_to_resume
 
     if not isinstance(error, RankError) or error.saved is None:
         return ""

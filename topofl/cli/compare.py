@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from topofl._spec import at
 from topofl._support.calls import parse_value
 from topofl._support.table import NotApplicable, Spread, Table
-from topofl.cli.folders import load_finished, unfinished_run
 from topofl.cli.output import print_notes, print_table, save_picture, with_columns
 from topofl.history import SECONDS, History, compare_histories, over_nodes, why_not_scored
+from topofl.runs.folder import load_finished, unfinished_run
 from topofl.summary import Summary, summarize
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 def doctor(options: Namespace) -> None:
     """Print all findings; raise :class:`CommandFailed` if something is wrong."""
     if options.model is not None:
-        import_module("topofl.cli.network").print_layers(options)
+        import_module("topofl.cli.doctor_training").print_layers(options)
         return
     if options.shape is not None:
         raise ValueError(f"`--shape` must come with --model, got {options.shape}; give both")
@@ -169,12 +169,12 @@ def _folder(options: Namespace) -> Iterator[Finding]:
 
 def _training(options: Namespace) -> Iterator[Finding]:
     """Yield whether training gives the same losses as a loop in numpy."""
-    self_test = import_module("topofl.cli.self_test")
+    training = import_module("topofl.cli.doctor_training")
     start = time.perf_counter()
-    ours, reference = self_test.losses()
+    ours, reference = training.losses()
     seconds = time.perf_counter() - start
     difference = float(abs(ours - reference).max())
-    what = f"{self_test.ROUNDS} rounds of {self_test.NODES} nodes in {seconds:.1f} s, "
+    what = f"{training.ROUNDS} rounds of {training.NODES} nodes in {seconds:.1f} s, "
     what += f"losses differ from numpy's by at most {difference:.1g} (allowed: {TOLERANCE:g})"
     yield Finding("self-test", OK if difference <= TOLERANCE else WRONG, what)
 

@@ -17,12 +17,12 @@ from topofl._support.check import check_int, shown
 from topofl._support.datasets import MARKERS, dataset_folder
 from topofl._support.table import Table
 from topofl.advice import recommend as ranked
-from topofl.cli.folders import load_finished
 from topofl.cli.output import check_picture, print_notes, print_table, save_picture
 from topofl.config.experiment import build_clients, build_rule
 from topofl.data import READERS, Partition
 from topofl.metrics.compare import HINT, headline
 from topofl.mixing import WeightRule
+from topofl.runs.folder import load_finished
 from topofl.topology import Topology, TopologySequence
 
 _KINDS = "a dataset of topofl list dataset, such as digits or 'cifar10,root=DIR', or a folder with "

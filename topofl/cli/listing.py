@@ -18,8 +18,7 @@ from typing import Any
 from topofl._support.files import replace_file
 from topofl._support.plugins import EntryPoint, has_entry_points, imported, resolve_name, signature
 from topofl._support.text import printable
-from topofl.cli.commands import KINDS_OF_NAMES, make_parser
-from topofl.cli.options import path_argument
+from topofl.cli.commands import KINDS_OF_NAMES, make_parser, path_argument
 from topofl.cli.output import print_rows
 
 _SPECS = {

@@ -4,6 +4,7 @@ Under torchrun, both run in several processes: rank 0 decides, and the others fo
 """
 
 import json
+import os
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -14,21 +15,31 @@ from pathlib import Path
 from typing import Any
 
 from topofl import callbacks, config
-from topofl._support.locks import locked
+from topofl._support.files import holds_only
+from topofl._support.locks import LOCK, locked
 from topofl._support.processes import process_count, process_number
 from topofl._support.text import approximate, node_name
 from topofl.callbacks import Event
-from topofl.cli import folders
+from topofl.cli.commands import check_alone
 from topofl.cli.compare import check_column, table_of_runs
-from topofl.cli.options import check_alone
 from topofl.cli.output import CommandFailed, json_rows, print_notes, print_remark, print_rows
+from topofl.config.toml import as_table
 from topofl.engine import Interrupted, RankError
+from topofl.engine.checkpoint import OURS as CHECKPOINTS
 from topofl.engine.checkpoint import OtherRunError, rounds_in
 from topofl.engine.joining import joined_store
 from topofl.estimate import Estimate
 from topofl.history import History
 from topofl.runs import RunStore, SweepInterrupted
-from topofl.runs.identity import asked_for, digest_of, note_of, other_settings, reset_peak_memory
+from topofl.runs import folder as folders
+from topofl.runs.identity import (
+    asked_for,
+    differences,
+    digest_of,
+    note_of,
+    other_settings,
+    reset_peak_memory,
+)
 from topofl.runs.plan import Point
 from topofl.runs.record import RECORD, record_of
 from topofl.runs.sweep import perform_points
@@ -36,6 +47,9 @@ from topofl.runs.work import Job
 
 _PATIENCE = 0.1
 """Seconds between two looks at what rank 0 decided."""
+
+_SHOWN = 6
+"""Largest number of differences that an error names."""
 
 _LONGEST_WAIT = 10.0
 """Seconds that rank 0 waits for ranks to read that there is nothing to do."""
@@ -134,12 +148,12 @@ def _run_in_folder(out: Path, experiment: config.Experiment, job: Job, options: 
     """Train a run in a folder of its own."""
     if _is_skipped(out, job, options):
         return
-    folders.check_place(out, options)
+    _check_place(out, options)
     with folders.claimed(out):
         folders.settle(out)
         if _is_skipped(out, job, options):  # another command has finished it meanwhile
             return
-        folders.check_place(out, options)  # again, now that the folder is locked
+        _check_place(out, options)  # again, now that the folder is locked
         place = out / folders.NEXT if folders.is_finished(out) else out
         try:
             (place / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -181,9 +195,85 @@ def _is_skipped(out: Path, job: Job, options: Namespace) -> bool:
     if (out / folders.PARTIAL_RECORD).is_file():
         with locked(out, "--out"):
             folders.settle(out)
-    folders.check_same(out, job)
+    _check_same(out, job)
     _report_finished(out, "is finished; nothing was done", options)
     return True
+
+
+def _check_place(out: Path, options: Namespace) -> None:
+    """Raise if a folder for results cannot be used, or holds anything that would be lost."""
+    if unfinished := folders.unfinished_run(out):
+        raise ValueError(f"{unfinished}, or choose another folder with --out")
+    if (out / "config.toml").exists() and (out / "config.toml").samefile(options.config):
+        raise ValueError(
+            f"{out} holds {options.config} itself, which would be overwritten; choose another "
+            "folder with --out"
+        )
+    if out.is_dir() and not folders.is_finished(out) and not _holds_only_a_start(out):
+        raise ValueError(
+            f"{out} holds files other than a run; choose a new or empty folder with --out"
+        )
+    if os.path.lexists(out / folders.NEXT) and not holds_only(out / folders.NEXT, folders.IN_NEXT):
+        raise ValueError(
+            f"{out / folders.NEXT} must be free, got files that topofl did not write; move them "
+            "elsewhere, or choose another folder with --out"
+        )
+    if folders.is_finished(out) and not options.force:
+        raise ValueError(
+            f"{out} holds a finished run; choose another folder with --out, replace it with "
+            "--force, or skip it with --skip-done"
+        )
+    if folders.is_finished(out):
+        folders.check_movable(out)
+    folders.check_history(out)
+    folders.record_in(out)  # raises for a file of this name that would be lost
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise PermissionError(
+            f"`--out` must be a folder that can be written to, {there} is not, got {out}; name "
+            "another"
+        )
+
+
+def _holds_only_a_start(out: Path) -> bool:
+    """Return whether a folder is empty or holds only a run without checkpoints."""
+    found = {path.name for path in out.iterdir()}
+    partial = {folders.PARTIAL, folders.PARTIAL_RECORD, folders.NEXT, LOCK}
+    if found - partial - {"config.toml", "checkpoints", RECORD}:
+        return False
+    if "checkpoints" in found:
+        return holds_only((out / "checkpoints").resolve(), CHECKPOINTS)
+    return not found & {"config.toml", RECORD}  # alone, they may be files of the user
+
+
+def _settings_in(out: Path) -> config.Tables:
+    """Return the tables of ``config.toml`` in a folder, without building anything."""
+    tables = config.read(out / "config.toml")
+    return {name: as_table(name, table) for name, table in tables.items()}
+
+
+def _check_same(out: Path, job: Job) -> None:
+    """Raise ``ValueError`` unless the finished run in a folder is this one, naming what differs.
+
+    Runs of earlier versions, which have no record, are compared by their settings.
+    """
+    record = folders.record_in(out)
+    if record is not None:
+        other = differences(record, job.tables, job.digest)
+    elif (out / "config.toml").is_file():
+        other = other_settings(_settings_in(out), job.tables)
+    else:
+        other = ["it has neither run.json nor config.toml"]
+    if other:
+        more = [f"{len(other) - _SHOWN} more differences"] if len(other) > _SHOWN else []
+        raise ValueError(
+            f"{out} holds another finished run: {'; '.join([*other[:_SHOWN], *more])}; choose "
+            "another folder with --out, or replace the run with --force instead of --skip-done"
+        )
+    if record is None:
+        print_notes(
+            [f"{out} has no run.json, so only its settings are compared, not data and versions"]
+        )
 
 
 def _train(
@@ -274,7 +364,7 @@ def _continue(out: Path, options: Namespace) -> None:
     folders.check_history(out)
     tables = asked_for(experiment.tables, folders.record_in(out) if done else None)
     job = Job.of(tables, digest_of(experiment.dataset))
-    before = folders.settings_in(out)
+    before = _settings_in(out)
     try:
         with _naming_settings(out, before, experiment.tables):
             history, seconds = _train(out, experiment, options, resume=True)

@@ -20,20 +20,19 @@ from topofl._support.locks import is_in_use
 from topofl._support.plugins import imported
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import plain_text, printable
-from topofl.cli.folders import command_to_resume, is_finished, place_of
-from topofl.cli.options import check_alone
+from topofl.cli.commands import check_alone
 from topofl.cli.output import CommandFailed, print_notes, print_rows, print_table, runs_text
 from topofl.config.toml import names_functions, with_modules
 from topofl.engine.checkpoint import newest_round
 from topofl.runs import Failure, RunStore, StoredRun, Sweep
 from topofl.runs import sweep as perform
 from topofl.runs.execute import dask_executor, ray_executor, slurm_executor
+from topofl.runs.folder import begun_in, command_to_resume, is_finished, place_of
 from topofl.runs.plan import Range, parse_grid, random_points
 from topofl.runs.probe import planned
 from topofl.runs.record import ABOUT, RECORD, cell_of, flat_settings, heads_of, in_folder_of_run
 from topofl.runs.store import is_key, run_of_folder
 from topofl.runs.sweep import search
-from topofl.runs.work import begun_in
 from topofl.summary.groups import Settings, is_seed, levels_text
 
 _RUNNING = "nothing: it is running"

@@ -25,9 +25,10 @@ from topofl._support.machine import available_cores
 from topofl._support.plugins import imported
 from topofl._support.processes import METHOD, identity, prepare_fork
 from topofl._support.text import approximate, printable
+from topofl.runs.folder import in_progress
 from topofl.runs.identity import cache_of_process
 from topofl.runs.store import Failure, RunStore
-from topofl.runs.work import Job, Outcome, in_progress, perform, perform_elsewhere
+from topofl.runs.work import Job, Outcome, perform, perform_elsewhere
 
 SHOWN = 8
 """Largest number of runs in progress that are listed."""

@@ -3,9 +3,8 @@
 import json
 import os
 import shutil
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -14,11 +13,11 @@ from typing import Any
 
 from topofl import config
 from topofl._support.check import check_path, shown
-from topofl._support.files import replace_file, sync_folder, write_file
+from topofl._support.files import replace_file, sync_folder
 from topofl._support.notebook import as_html, paragraph
-from topofl._support.processes import identity, name_of
 from topofl._support.table import Table
 from topofl.history import History
+from topofl.runs.folder import save_finished, staging_folder
 from topofl.runs.record import (
     ABOUT,
     RECORD,
@@ -40,12 +39,6 @@ FORMAT = 1
 """Version of the layout of a store."""
 
 _FAILED = "failed"
-
-RUNNING = ".running"
-"""Subfolder of a store for unfinished runs."""
-
-NEW = "new-"
-"""Start of the names of folders with files that are not complete yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +150,8 @@ class RunStore:
     """A folder of finished runs, found by their keys.
 
     A run appears under its key by one atomic renaming of a complete folder, also on network file
-    systems, so several processes and machines can write to one store. There are no locks.
+    systems, so several processes and machines can write to one store. Only processes of one machine
+    exclude each other by locks, from the folders of unfinished runs.
 
     Parameters
     ----------
@@ -290,10 +284,8 @@ class RunStore:
         record = record_of(key, history, tables, note)
         with staging_folder(self.root, key) as staging:
             complete = staging / key
-            history.save(complete / "history")
-            write_file(complete / "config.toml", config.dumps(tables))
-            write_file(complete / RECORD, json.dumps(record, indent=1) + "\n")
-            sync_folder(complete)
+            complete.mkdir()
+            save_finished(complete, history, record)
             self._move(complete, folder)
         (self.root / _FAILED / f"{key}.json").unlink(missing_ok=True)
         found = self.find(key)
@@ -409,23 +401,6 @@ class RunStore:
         except OSError:
             if not self.has(folder.name):  # otherwise another process has just stored it
                 raise
-
-
-@contextmanager
-def staging_folder(root: Path, key: str) -> Iterator[Path]:
-    """Yield a new folder on the file system of a store, for files that are not complete yet."""
-    (root / RUNNING).mkdir(parents=True, exist_ok=True)
-    folder = root / RUNNING / f"{NEW}{folder_name(key)}+{uuid.uuid4().hex}"
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def folder_name(key: str) -> str:
-    """Return the name of a folder: the run, and all that identifies this process."""
-    return f"{key}+{name_of(identity())}"
 
 
 def run_of_folder(folder: Path) -> StoredRun | None:

@@ -18,6 +18,7 @@ from topofl._support.public import public, warn_caller
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import plain_text
 from topofl.runs.execute import Processes, as_executor, execute
+from topofl.runs.folder import remove_abandoned
 from topofl.runs.plan import (
     VARIED,
     Base,
@@ -30,7 +31,6 @@ from topofl.runs.plan import (
 )
 from topofl.runs.record import cell_of, heads_of, results_of
 from topofl.runs.store import ROWS, Failure, RunStore, StoredRun
-from topofl.runs.work import remove_abandoned
 
 
 @dataclass(frozen=True)

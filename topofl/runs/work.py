@@ -1,10 +1,4 @@
-"""One run of a sweep, from its settings to its folder in the store, in any process.
-
-Checkpoints and progress of an unfinished run are in a private folder of one process. The name of a
-folder in ``.running/`` of a store has the run and the identity of the process that writes to it. If
-that process has ended, another one on the same host adopts the folder by renaming it, which is
-atomic, and continues from its checkpoints. There are no locks to be left behind.
-"""
+"""One run of a sweep, from its settings to its folder in the store, in any process."""
 
 import errno
 import json
@@ -14,7 +8,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,61 +20,19 @@ import torch
 from topofl import config
 from topofl._support.files import FULL, replace_file
 from topofl._support.machine import available_cores
-from topofl._support.processes import from_name, identity, is_dead
+from topofl._support.processes import identity
 from topofl.callbacks import Callback, Event
 from topofl.engine import run
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.options import Saving, as_options
 from topofl.history import History
+from topofl.runs.folder import PROGRESS, claimed_in, clear, write_config
 from topofl.runs.identity import cache_of_process, key_of, note_of, reset_peak_memory, versions
-from topofl.runs.record import RECORD, read_record
-from topofl.runs.store import NEW, RUNNING, Failure, RunStore, folder_name, staging_folder
-
-_PROGRESS = "progress.json"
+from topofl.runs.record import RECORD
+from topofl.runs.store import Failure, RunStore
 
 PAUSE = 1.0
 """Seconds between two reports of progress."""
-
-
-FORGOTTEN = 24 * 3600.0
-"""Seconds without writing after which a folder is useless, whatever became of its process."""
-
-
-def claimed_folder(root: Path, key: str) -> Path:
-    """Return this process's private folder for a run, with checkpoints of an ended process if any.
-
-    The process removes the folder when the run has ended. If it cannot end the run, it leaves the
-    folder for a later process, which continues.
-
-    Raises
-    ------
-    OSError
-        If it cannot be created.
-    """
-    running = root / RUNNING
-    running.mkdir(parents=True, exist_ok=True)
-    mine = running / folder_name(key)
-    if not mine.exists():
-        for other in sorted(running.glob(f"{key}+*")):
-            if is_dead(_owner(other)):
-                with suppress(OSError):  # another process has adopted it first
-                    os.rename(other, mine)
-                    break
-    mine.mkdir(exist_ok=True)
-    return mine
-
-
-def _owner(folder: Path) -> dict[str, Any]:
-    """Return the identity of the process that a folder belongs to; empty if its name has none."""
-    return from_name(folder.name.partition("+")[2])
-
-
-def _content(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; empty if it is missing or incomplete."""
-    try:
-        return read_record(path) or {}
-    except (OSError, ValueError):
-        return {}
 
 
 def reporter(folder: Path, rounds: int) -> Callback:
@@ -95,68 +47,14 @@ def reporter(folder: Path, rounds: int) -> Callback:
         now = time.monotonic()
         if event.kind in ("round", "evaluation") and now - last >= PAUSE:
             last = now
-            partial = folder / f".{_PROGRESS}"
+            partial = folder / f".{PROGRESS}"
             with suppress(OSError):  # a report is not worth the run
                 partial.write_text(
                     json.dumps({"round": event.round, "rounds": rounds, "score": score})
                 )
-                os.replace(partial, folder / _PROGRESS)
+                os.replace(partial, folder / PROGRESS)
 
     return report
-
-
-def _private(root: Path) -> list[tuple[str, Path]]:
-    """Return the folders in a store that belong to single processes, with the keys of the runs."""
-    with suppress(OSError):
-        return [
-            (folder.name.removeprefix(NEW).partition("+")[0], folder)
-            for folder in sorted((root / RUNNING).iterdir())
-        ]
-    return []
-
-
-def in_progress(root: Path, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the latest report of each of these runs that is in progress, by key."""
-    wanted = set(keys)
-    found = {key: _content(folder / _PROGRESS) for key, folder in _private(root) if key in wanted}
-    return {key: report for key, report in found.items() if report}
-
-
-def begun_in(root: Path) -> Iterator[tuple[str, Path, dict[str, Any], bool]]:
-    """Yield key, folder and settings of unfinished runs, and whether a process may perform it.
-
-    The settings are empty if they are not known.
-    """
-    for key, folder in _private(root):
-        if not folder.name.startswith(NEW):
-            tables = _content(folder / RECORD).get("tables")
-            known = tables if isinstance(tables, dict) else {}
-            yield key, folder, known, not is_dead(_owner(folder))
-
-
-def remove_abandoned(root: Path, keys: Iterable[str], stored: Iterable[str]) -> None:
-    """Remove the folders of these runs that nobody will use again.
-
-    Those are folders of stored runs and incomplete files, if their processes have ended on this
-    host, or if nothing was written to them for a day, as on hosts that are gone. Checkpoints of
-    runs that are not stored are kept.
-    """
-    wanted, done = set(keys), set(stored)
-    for key, folder in _private(root):
-        is_needless = key in done or folder.name.startswith(NEW)
-        if key in wanted and is_needless and (is_dead(_owner(folder)) or _is_forgotten(folder)):
-            # renamed first, so that no process adopts what is being removed
-            with suppress(OSError), staging_folder(root, key) as trash:
-                os.rename(folder, trash / "old")
-
-
-def _is_forgotten(folder: Path) -> bool:
-    """Return whether nothing in a folder was written for a day."""
-    try:
-        latest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
-    except OSError:  # it is being changed or removed
-        return False
-    return time.time() - latest > FORGOTTEN
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,25 +116,25 @@ def perform(job: Job, root: str) -> Outcome:
     """Train a run unless it is stored, store it, and return how it ended.
 
     Errors are kept in the store with their traceback, except those of writing to it. Then and after
-    an interruption, the private folder keeps the checkpoints.
+    an interruption, the folder of the run keeps the checkpoints.
     """
     store = RunStore(Path(root))
     try:
         if store.has(job.key):
             return Outcome(job.key, "found")
-        folder = claimed_folder(store.root, job.key)
-        try:
-            with _sigterm_noted() as is_stopped:
-                outcome = _train(job, store, folder, is_stopped)
-        except Exception as error:
-            if isinstance(error, OSError) and _is_of_writing(error, store.root):
-                raise
-            text = "".join(traceback.format_exception(error))
-            note = {"environment": {"versions": versions()}}
-            store.fail(Failure(job.key, job.tables, _line(error), text, note))
-            outcome = Outcome(job.key, "failed", _line(error))
-        shutil.rmtree(folder, ignore_errors=True)
-        return outcome
+        with claimed_in(store.root, job.key) as folder:
+            try:
+                with _sigterm_noted() as is_stopped:
+                    outcome = _train(job, store, folder, is_stopped)
+            except Exception as error:
+                if isinstance(error, OSError) and _is_of_writing(error, store.root):
+                    raise
+                text = "".join(traceback.format_exception(error))
+                note = {"environment": {"versions": versions()}}
+                store.fail(Failure(job.key, job.tables, _line(error), text, note))
+                outcome = Outcome(job.key, "failed", _line(error))
+            clear(folder)
+            return outcome
     except KeyboardInterrupt as error:  # also Interrupted
         return Outcome(job.key, "interrupted", _line(error))
     except OSError as error:
@@ -277,7 +175,7 @@ def _train(job: Job, store: RunStore, folder: Path, is_stopped: Callable[[], boo
     replace_file(folder / RECORD, json.dumps({"tables": job.tables}) + "\n")
     # runs of functions, and those with a key of another kind, are not found by a configuration
     if job.function is None and job.digest:
-        replace_file(folder / "config.toml", config.dumps(job.tables))
+        write_config(folder, job.tables)
     experiment = _built(job)
     checkpoints = folder / "checkpoints"
     try:

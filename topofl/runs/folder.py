@@ -1,19 +1,30 @@
-"""Folders of runs: their contents, and replacement of finished runs without loss of either.
+"""The folder of a run: who may write to it, what it holds, and how a run in it ends.
 
-``run.json``, the record of a finished run, is written last: under another name before the history
-is saved, and it gets its own name at the end. If the process is killed in between, the next command
-completes it.
+``topofl run`` trains in the folder that it is given, and a sweep in a folder below ``.running/`` of
+its store. Both follow one protocol, which lets a process be killed at any moment:
+
+1. A process claims the folder by a lock, which the system releases when the process ends.
+2. It writes ``config.toml``, and trains with checkpoints in ``checkpoints/``, from those there.
+3. :func:`save_finished` writes the record, ``run.json``, under another name, then the history, and
+   gives the record its own name at the end. If the process is killed in between, the next one
+   completes it. In a store, all this is in a new folder, which then gets the key as its name.
+
+A run that is to replace a finished one is in a subfolder until it has a checkpoint.
 """
 
 import json
 import os
 import re
 import shlex
-from argparse import Namespace
-from collections.abc import Iterator, Mapping
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from topofl import config
 from topofl._support.files import (
@@ -25,16 +36,26 @@ from topofl._support.files import (
     sync_folder,
     write_file,
 )
-from topofl._support.locks import LOCK, locked
-from topofl.cli.output import print_notes
-from topofl.config.toml import as_table, names_functions
+from topofl._support.locks import LOCK, Lock, is_in_use, locked
+from topofl._support.public import warn_caller
+from topofl.config.toml import names_functions
 from topofl.engine.checkpoint import OURS as CHECKPOINTS
 from topofl.engine.checkpoint import move_all, prune, rounds_in
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, saved_in
-from topofl.runs.identity import differences, other_settings
 from topofl.runs.record import RECORD, curves_of, read_record
-from topofl.runs.work import Job
+
+RUNNING = ".running"
+"""Subfolder of a store for unfinished runs."""
+
+NEW = "new-"
+"""Start of the names of folders with files that are not complete yet."""
+
+PROGRESS = "progress.json"
+"""The file with the latest report of a run in progress."""
+
+FORGOTTEN = 24 * 3600.0
+"""Seconds without writing after which a folder of another host is useless."""
 
 NEXT = ".topofl-next"
 """Subfolder for a run that is to replace a finished one, until it has a checkpoint."""
@@ -45,17 +66,14 @@ PARTIAL = ".config.toml.topofl-partial"
 PARTIAL_RECORD = f".{RECORD}.topofl-partial"
 """Name of a record whose history may not be saved yet."""
 
-_SHOWN = 6
-"""Largest number of differences that an error names."""
-
-_IN_NEXT = re.compile(
+IN_NEXT = re.compile(
     rf"config\.toml|{re.escape(PARTIAL)}|{re.escape(RECORD)}"
     rf"|checkpoints(/({CHECKPOINTS.pattern}))?|replaced(/({HISTORY.pattern}))?"
 )
 """Contents of :data:`NEXT`: the new run and, during the exchange, what it replaces."""
 
 
-def write_config(out: Path, tables: config.Tables) -> None:
+def write_config(out: Path, tables: Mapping[str, Any]) -> None:
     """Write the configuration of a run atomically."""
     replace_file(out / "config.toml", config.dumps(tables), out / PARTIAL)
 
@@ -70,7 +88,7 @@ def settle(out: Path) -> None:
     coming = out / NEXT
     _complete_record(out)
     if rounds_in(coming / "checkpoints"):
-        _check_movable(out)
+        check_movable(out)
         if (out / RECORD).exists():
             os.replace(out / RECORD, coming / RECORD)
         _set_aside(out / "history", coming / "replaced")
@@ -80,10 +98,8 @@ def settle(out: Path) -> None:
     # Processes that were killed while they saved a history may have left files next to it.
     remove_staging_folders((out / "history").resolve(), HISTORY)
     (out / PARTIAL).unlink(missing_ok=True)
-    if not remove_if_ours(coming, _IN_NEXT):
-        print_notes(
-            [f"{coming} is not removed: it holds files that topofl did not write; move them"]
-        )
+    if not remove_if_ours(coming, IN_NEXT):
+        warn_caller(f"{coming} is not removed: it holds files that topofl did not write; move them")
 
 
 def _complete_record(out: Path) -> None:
@@ -112,7 +128,7 @@ def _set_aside(history: Path, replaced: Path) -> None:
                 os.replace(place, replaced)
 
 
-def _check_movable(out: Path) -> None:
+def check_movable(out: Path) -> None:
     """Raise if a run cannot be replaced by renaming folders."""
     for place in (out / "history", out / "checkpoints"):
         if place.is_symlink() or (place.exists() and place.stat().st_dev != out.stat().st_dev):
@@ -195,51 +211,6 @@ def load_finished(folder: Path) -> History:
     return History.load(folder)
 
 
-def check_place(out: Path, options: Namespace) -> None:
-    """Raise if a folder for results cannot be used, or holds anything that would be lost."""
-    if unfinished := unfinished_run(out):
-        raise ValueError(f"{unfinished}, or choose another folder with --out")
-    if (out / "config.toml").exists() and (out / "config.toml").samefile(options.config):
-        raise ValueError(
-            f"{out} holds {options.config} itself, which would be overwritten; choose another "
-            "folder with --out"
-        )
-    if out.is_dir() and not is_finished(out) and not _holds_only_a_start(out):
-        raise ValueError(
-            f"{out} holds files other than a run; choose a new or empty folder with --out"
-        )
-    if os.path.lexists(out / NEXT) and not holds_only(out / NEXT, _IN_NEXT):
-        raise ValueError(
-            f"{out / NEXT} must be free, got files that topofl did not write; move them elsewhere, "
-            "or choose another folder with --out"
-        )
-    if is_finished(out) and not options.force:
-        raise ValueError(
-            f"{out} holds a finished run; choose another folder with --out, replace it with "
-            "--force, or skip it with --skip-done"
-        )
-    if is_finished(out):
-        _check_movable(out)
-    check_history(out)
-    record_in(out)  # raises for a file of this name that would be lost
-    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise PermissionError(
-            f"`--out` must be a folder that can be written to, {there} is not, got {out}; name "
-            "another"
-        )
-
-
-def _holds_only_a_start(out: Path) -> bool:
-    """Return whether a folder is empty or holds only a run without checkpoints."""
-    found = {path.name for path in out.iterdir()}
-    if found - {"config.toml", "checkpoints", RECORD, PARTIAL, PARTIAL_RECORD, NEXT, LOCK}:
-        return False
-    if "checkpoints" in found:
-        return holds_only((out / "checkpoints").resolve(), CHECKPOINTS)
-    return not found & {"config.toml", RECORD}  # alone, they may be files of the user
-
-
 def check_history(out: Path) -> None:
     """Raise if the folder of a history that is to be replaced holds other files."""
     try:
@@ -280,7 +251,7 @@ def _is_record(found: Mapping[str, Any]) -> bool:
 
 
 def save_finished(
-    out: Path, history: History, record: Mapping[str, Any], n_checkpoints: int
+    out: Path, history: History, record: Mapping[str, Any], n_checkpoints: int = 0
 ) -> None:
     """Save a history and its record, and keep the last `n_checkpoints` checkpoints."""
     write_file(out / PARTIAL_RECORD, json.dumps(record, indent=1) + "\n")
@@ -296,31 +267,123 @@ def commit_record(out: Path) -> None:
     sync_folder(out)
 
 
-def settings_in(out: Path) -> config.Tables:
-    """Return the tables of ``config.toml`` in a folder, without building anything."""
-    tables = config.read(out / "config.toml")
-    return {name: as_table(name, table) for name, table in tables.items()}
+@contextmanager
+def claimed_in(root: Path, key: str) -> Iterator[Path]:
+    """Lock a folder of this host for a run in a store, with what an ended process left, if any.
 
+    It is removed afterwards if it is empty; otherwise it is left for a later process. Other hosts
+    have folders of their own, so that their file system need not exclude them from locked ones.
 
-def check_same(out: Path, job: Job) -> None:
-    """Raise ``ValueError`` unless the finished run in a folder is this one, naming what differs.
-
-    Runs of earlier versions, which have no record, are compared by their settings.
+    Raises
+    ------
+    OSError
+        If it cannot be created.
     """
-    record = record_in(out)
-    if record is not None:
-        other = differences(record, job.tables, job.digest)
-    elif (out / "config.toml").is_file():
-        other = other_settings(settings_in(out), job.tables)
+    start = f"{key}+{_host()}+"
+    lock = Lock(root / RUNNING / f"{start}{uuid.uuid4().hex}", "store")
+    for other in map(Lock, sorted((root / RUNNING).glob(f"{start}*"))):
+        with suppress(BlockingIOError, FileNotFoundError):  # its process lives, or removes it
+            other.hold()
+            lock = other
+            break
     else:
-        other = ["it has neither run.json nor config.toml"]
-    if other:
-        more = [f"{len(other) - _SHOWN} more differences"] if len(other) > _SHOWN else []
-        raise ValueError(
-            f"{out} holds another finished run: {'; '.join([*other[:_SHOWN], *more])}; choose "
-            "another folder with --out, or replace the run with --force instead of --skip-done"
-        )
-    if record is None:
-        print_notes(
-            [f"{out} has no run.json, so only its settings are compared, not data and versions"]
-        )
+        lock.hold()
+    try:
+        yield lock.folder
+    finally:
+        lock.release()
+        with suppress(OSError):
+            lock.folder.rmdir()
+
+
+@contextmanager
+def staging_folder(root: Path, key: str) -> Iterator[Path]:
+    """Yield an empty folder on the file system of a store, for files that are not complete yet."""
+    with claimed_in(root, f"{NEW}{key}") as folder:
+        clear(folder)
+        try:
+            yield folder
+        finally:
+            clear(folder)
+
+
+def clear(folder: Path) -> None:
+    """Remove all that a claimed folder holds but its lock, as far as possible."""
+    for path in list(folder.glob("*")):  # none if the folder is gone
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != LOCK:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _host() -> str:
+    """Return the name of this host as part of the name of a folder."""
+    return quote(socket.gethostname(), "")
+
+
+def _running(root: Path) -> list[tuple[str, Path]]:
+    """Return the folders in a store that processes have claimed, with the keys of the runs."""
+    with suppress(OSError):
+        return [
+            (folder.name.removeprefix(NEW).partition("+")[0], folder)
+            for folder in sorted((root / RUNNING).iterdir())
+        ]
+    return []
+
+
+def _may_be_used(folder: Path) -> bool:
+    """Return whether a process of this host uses a folder, or one of another host may use it."""
+    return folder.name.split("+")[1:2] != [_host()] or is_in_use(folder)
+
+
+def content(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if it is missing or incomplete."""
+    try:
+        return read_record(path) or {}
+    except (OSError, ValueError):
+        return {}
+
+
+def in_progress(root: Path, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the latest report of each of these runs that is in progress, by key."""
+    wanted = set(keys)
+    found = {key: content(folder / PROGRESS) for key, folder in _running(root) if key in wanted}
+    return {key: report for key, report in found.items() if report}
+
+
+def begun_in(root: Path) -> Iterator[tuple[str, Path, dict[str, Any], bool]]:
+    """Yield key, folder and settings of unfinished runs, and whether a process may perform it.
+
+    The settings are empty if they are not known.
+    """
+    for key, folder in _running(root):
+        if not folder.name.startswith(NEW):
+            tables = content(folder / RECORD).get("tables")
+            yield key, folder, tables if isinstance(tables, dict) else {}, _may_be_used(folder)
+
+
+def remove_abandoned(root: Path, keys: Iterable[str], stored: Iterable[str]) -> None:
+    """Remove the folders of these runs that nobody will use again.
+
+    Those are folders of stored runs and incomplete files, if no process of this host uses them, or
+    if nothing was written to them for a day, as on hosts that are gone. Checkpoints of runs that
+    are not stored are kept.
+    """
+    wanted, done = set(keys), set(stored)
+    for key, folder in _running(root):
+        is_needless = key in done or folder.name.startswith(NEW)
+        if key in wanted and is_needless and (not _may_be_used(folder) or _is_forgotten(folder)):
+            with suppress(OSError):  # another process has claimed or removed it first
+                with locked(folder):
+                    clear(folder)
+                folder.rmdir()
+
+
+def _is_forgotten(folder: Path) -> bool:
+    """Return whether nothing in a folder was written for a day."""
+    try:
+        latest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+    except OSError:  # it is being changed or removed
+        return False
+    return time.time() - latest > FORGOTTEN
