@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from topofl._support.check import check_choice, check_nodes, shown
 from topofl._support.public import public
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.data.arrays import from_arrays
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition
@@ -57,7 +57,7 @@ class GraphData:
     edges: Tensor
     graph_of: Tensor | None = None
 
-    def communities(self, n: int, *, seed: int | np.random.Generator) -> Partition:
+    def communities(self, n: int, *, seed: Seed) -> Partition:
         """Return a partition in which clients hold communities of the graph, found by Louvain.
 
         The largest communities come first, each to the client with the fewest vertices.

@@ -19,7 +19,7 @@ from topofl._support.check import (
 )
 from topofl._support.public import public
 from topofl._support.text import node_name
-from topofl.topology.graph import Topology, TopologyError, TopologySequence
+from topofl.topology.graph import Topology, TopologyError, TopologySequence, restricted
 from topofl.topology.interchange import is_networkx, is_pyg, lacks_labels, read_networkx, read_pyg
 
 
@@ -452,10 +452,7 @@ def _ordered_as(graph: Topology, first: Topology, which: str) -> Topology:
             "first one has; use the same labels in all graphs, or drop labels by "
             "dataclasses.replace(topology, nodes=())"
         ) from None
-    new_index = np.argsort(order)
-    groups = tuple(tuple(int(new_index[i]) for i in group) for group in graph.groups)
-    adjacency = graph.adjacency[order][:, order]
-    return replace(graph, adjacency=adjacency, groups=groups, nodes=first.nodes)
+    return restricted(graph, order, first.nodes, graph.name)
 
 
 def places_of(wanted: tuple[Hashable, ...], nodes: tuple[Hashable, ...], n: int) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 from topofl._support.check import check_path, did_you_mean, shown
 from topofl._support.files import check_regular
 from topofl._support.public import public
+from topofl._support.seeding import Seed
 from topofl._support.text import is_number
 from topofl.data._labels import is_missing
 from topofl.data.dataset import Dataset, reader
@@ -36,7 +37,7 @@ def from_dataframe(
     val: Any = None,
     class_names: Sequence[str] | None = None,
     name: str = "frame",
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     """Return a dataset from the columns of a data frame.
 
@@ -123,7 +124,7 @@ def from_csv(
     delimiter: str = ",",
     encoding: str = "utf-8",
     name: str | None = None,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     r"""Return a dataset from the columns of a CSV file.
 
@@ -292,7 +293,7 @@ def from_huggingface(
     val: float | str | None = None,
     class_names: Sequence[str] | None = None,
     name: str | None = None,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
     mean: Any = 0.0,
     std: Any = 1.0,
 ) -> Dataset:
