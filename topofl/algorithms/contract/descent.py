@@ -26,6 +26,18 @@ from topofl.algorithms.contract.phase import check_same_shape
 from topofl.algorithms.contract.round import Models, State, no_state
 from topofl.algorithms.contract.terms import Step, Term, checked_update, writable_result
 
+__all__ = [
+    "Descend",
+    "GradientPoint",
+    "ascent",
+    "constant",
+    "cosine",
+    "descend",
+    "exponential",
+    "lookahead",
+    "mixture",
+]
+
 Schedule = Callable[[int, int], float]
 """``lr(round, step)`` -> learning rate, at least 0; both count from 0."""
 

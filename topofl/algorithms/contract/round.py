@@ -17,6 +17,8 @@ from topofl.topology import Topology
 if TYPE_CHECKING:
     from topofl.algorithms.contract.local import Training
 
+__all__ = ["Models", "Part", "Round", "body", "everything", "head", "part"]
+
 
 @dataclass(frozen=True)
 class Part:

@@ -25,6 +25,8 @@ from topofl.algorithms.contract.phase import (
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.terms import zeros
 
+__all__ = ["Compressor", "no_compression", "quantized", "random_k", "sign", "top_k"]
+
 BLOCK = 2**20
 """Numbers compressed at a time, 4 MB in float32, but at least one row."""
 
@@ -366,14 +368,6 @@ def check_compressor(compressor: object) -> Compressor:
         return result
 
     return replace(made, apply=checked)
-
-
-def check_consensus_step(gamma: object) -> float:
-    """Return the consensus step size, in (0, 1], or raise."""
-    gamma = check_positive("gamma", gamma)
-    if gamma > 1:
-        raise ValueError(f"`gamma` must be above 0 and at most 1 (full averaging), got {gamma:g}")
-    return gamma
 
 
 def message_bytes(compressor: Compressor, values: Tensor) -> int:

@@ -1,1 +1,0 @@
-"""Asynchronous methods on a simulated clock, and simulated times of synchronous methods."""
