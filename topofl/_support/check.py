@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from topofl._support.text import did_you_mean, shown
+
+T = TypeVar("T")
 
 TOLERANCE = 1e-9
 """Largest rounding error in sums of weights, and between the two directions of an edge."""
@@ -159,6 +161,14 @@ def check_switch(name: str, value: object, *, auto: bool = True) -> bool | str:
         return value
     known = "True, False or 'auto'" if auto else "True or False"
     raise ValueError(f"`{name}` must be {known}, got {shown(value)}")
+
+
+def check_kind(name: str, value: Any, kind: type[T], wanted: str, remedy: str = "") -> T:
+    """Return `value` if it is of a type, or raise ``TypeError`` that says what is `wanted`."""
+    if not isinstance(value, kind):
+        text = f"`{name}` must be {wanted}, got {shown(value)}"
+        raise TypeError(f"{text}; {remedy}" if remedy else text)
+    return value
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from topofl._columns import SECONDS
-from topofl._support.check import check_int, check_switch, shown
+from topofl._support.check import check_int, check_kind, check_switch
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend, rate_at
 from topofl.algorithms.contract.local import Training
@@ -454,10 +454,7 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
     >>> history["simulated_seconds"].tolist()
     [10.5, 21.0, 31.5]
     """
-    if not isinstance(algorithm, Algorithm):
-        raise TypeError(
-            f"`algorithm` must be an Algorithm such as dsgd(lr=0.1), got {shown(algorithm)}"
-        )
+    check_kind("algorithm", algorithm, Algorithm, "an Algorithm such as dsgd(lr=0.1)")
     if "clock" in algorithm.phases:
         raise ValueError(
             "`algorithm` must not be timed already or have a phase named 'clock', got "

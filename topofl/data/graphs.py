@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from topofl._support.check import check_choice, check_nodes, shown
+from topofl._support.check import check_choice, check_kind, check_nodes, shown
 from topofl._support.public import public
 from topofl._support.seeding import Seed, stream
 from topofl.data.arrays import from_arrays
@@ -127,8 +127,7 @@ class GraphData:
             If `module` is no network; if `clients` is missing for one graph, is of another dataset,
             or has vertices that two clients hold.
         """
-        if not isinstance(module, nn.Module):
-            raise TypeError(f"`module` must be a torch.nn.Module, got {shown(module)}")
+        check_kind("module", module, nn.Module, "a torch.nn.Module")
         check_choice("between", between, ["drop", "keep"])
         edges, blocks = self.edges, self.graph_of
         if blocks is None and between == "keep":

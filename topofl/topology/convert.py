@@ -12,6 +12,7 @@ from topofl._linalg.sparse import as_csr
 from topofl._support.check import (
     NODES_LIMIT,
     TOLERANCE,
+    check_kind,
     check_nodes,
     check_switch,
     check_unmasked,
@@ -192,13 +193,8 @@ def graph_of(argument: str, graph: Any) -> Topology | TopologySequence:
 
 def static_graph(argument: str, graph: Any) -> Topology:
     """Convert a graph that does not change by :func:`as_topology`, or raise ``TypeError``."""
-    topology = graph_of(argument, graph)
-    if not isinstance(topology, Topology):
-        raise TypeError(
-            f"`{argument}` must be one graph, got {shown(topology)}; take one of its rounds, e.g. "
-            ".at(0)"
-        )
-    return topology
+    remedy = "take one of its rounds, e.g. .at(0)"
+    return check_kind(argument, graph_of(argument, graph), Topology, "one graph", remedy)
 
 
 def _checked(

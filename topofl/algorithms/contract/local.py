@@ -10,7 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_fraction, check_int, check_nonnegative, check_takes, shown
+from topofl._support.check import (
+    check_fraction,
+    check_int,
+    check_kind,
+    check_nonnegative,
+    check_takes,
+    shown,
+)
 from topofl._support.public import public
 from topofl.algorithms.contract import terms as ready
 from topofl.algorithms.contract.descent import (
@@ -147,11 +154,8 @@ def check_objective(objective: Any) -> Objective | None:
     """Return what local steps minimize, or raise ``TypeError``; None: the loss of the task."""
     if objective is None:
         return None
-    if not isinstance(objective, Objective):
-        raise TypeError(
-            "`objective` must be an Objective, or None for the loss of the task, got "
-            f"{shown(objective)}"
-        )
+    wanted = "an Objective, or None for the loss of the task"
+    check_kind("objective", objective, Objective, wanted)
     what = f"`losses` of the objective {objective.name!r}"
     check_takes(what, objective.losses, "apply", "inputs", "targets", "own", "loss")
     check_takes(f"`init` of the objective {objective.name!r}", objective.init, "models")
@@ -346,13 +350,9 @@ def train(
     >>> train(steps, batch_size=32, epochs=5).settings["epochs"]
     5
     """
-    if not isinstance(descend, Descend):
-        raise TypeError(
-            "`descend` must be local steps such as descend(momentum(0.9), lr=0.1), got "
-            f"{shown(descend)}"
-        )
+    wanted = "local steps such as descend(momentum(0.9), lr=0.1)"
     training = Training(
-        descend,
+        check_kind("descend", descend, Descend, wanted),
         check_amount("batch_size", batch_size, least=1),
         *check_work(steps, epochs),
         as_part("part", part),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_int, check_share, check_switch, shown
+from topofl._support.check import check_int, check_kind, check_share, check_switch, shown
 from topofl._support.public import public
 from topofl._support.table import Table
 from topofl._support.text import printable
@@ -336,11 +336,7 @@ def _check_phase(key: str, phase: object) -> None:
 
 def check_fine_tune(phase: object) -> Phase:
     """Return the phase for fine-tuning, or raise ``TypeError``."""
-    if not isinstance(phase, Phase):
-        raise TypeError(
-            f"`fine_tune` must be a Phase such as sgd(lr=0.1, epochs=5), got {shown(phase)}"
-        )
-    return phase
+    return check_kind("fine_tune", phase, Phase, "a Phase such as sgd(lr=0.1, epochs=5)")
 
 
 @public

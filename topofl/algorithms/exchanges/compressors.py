@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.calls import evaluate_call
-from topofl._support.check import check_int, check_positive, check_takes, shown
+from topofl._support.check import check_int, check_kind, check_positive, check_takes, shown
 from topofl._support.public import public
 from topofl._support.seeding import random_keys
 from topofl.algorithms.contract.phase import (
@@ -348,11 +348,9 @@ def check_compressor(compressor: object) -> Compressor:
         functions = (top_k, random_k, sign, quantized, no_compression)
         by_name = {function.__name__: function for function in functions}
         made = evaluate_call("compressor", compressor, by_name, "top_k(0.1)")
-    if not isinstance(made, Compressor):
-        raise TypeError(
-            '`compressor` must be a Compressor such as top_k(0.1), or "top_k(0.1)", got '
-            f"{shown(compressor)}"
-        )
+    made = check_kind(
+        "compressor", made, Compressor, 'a Compressor such as top_k(0.1), or "top_k(0.1)"'
+    )
     own, name = made.apply, f"the compressor {made.name!r}"
     for part, names in _ARGUMENTS.items():
         check_takes(f"`{part}` of {name}", getattr(made, part), *names)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from topofl._support.check import check_path, did_you_mean, shown
+from topofl._support.check import check_kind, check_path, did_you_mean, shown
 from topofl._support.files import check_regular
 from topofl._support.public import public
 from topofl._support.seeding import Seed
@@ -422,8 +422,7 @@ def _splits(dataset: Any, train: str) -> dict[str, Any]:
 
     The ``num_rows`` of a dataset is a number, that of a ``DatasetDict`` is a mapping.
     """
-    if not isinstance(train, str):
-        raise TypeError(f"`train` must be the name of a split, got {shown(train)}; e.g. 'train'")
+    check_kind("train", train, str, "the name of a split", "e.g. 'train'")
     is_dataset = isinstance(getattr(dataset, "num_rows", None), int)
     return dict(dataset) if isinstance(dataset, Mapping) and not is_dataset else {train: dataset}
 
