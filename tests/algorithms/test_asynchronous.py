@@ -13,7 +13,8 @@ from tests.algorithms.harness import N, engine, trail
 from tests.rows.methods import LINKS, MEANS
 from topofl import algorithms, attacks, clocks, data, mixing, topologies
 from topofl.algorithms import ad_psgd, random_walks, timed
-from topofl.algorithms.asynchronous import _timeline, zero_times
+from topofl.algorithms.asynchronous.nodes_and_walks import _timeline
+from topofl.algorithms.exchanges.events import zero_times
 from topofl.engine.round import Round
 
 BOTH = pytest.mark.parametrize("build", [ad_psgd, random_walks], ids=["ad_psgd", "random_walks"])

@@ -13,7 +13,7 @@ from tests import naive, problems
 from tests.algorithms.harness import BATCH, EXECUTORS, ROUNDS, N, engine, nodes_at_start, watched
 from tests.rows.methods import one_group, random_in
 from topofl import algorithms, mixing, topologies
-from topofl.algorithms.personalized.dispfl import erk_densities
+from topofl.algorithms.exchanges.masks import erk_densities
 from topofl.engine.population import Layout
 from topofl.engine.recorder import Exchange, totals_of
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import topofl
 from tests.engine.distributed.processes import forked
 from tests.rows.runs import ROUNDS, differences, in_float64, tolerance_of
-from topofl.algorithms.personalized import dispfl
+from topofl.algorithms.exchanges import masks
 from topofl.engine import mixing, ranks
 
 LIMIT = 400
@@ -75,7 +75,7 @@ def continued_alone(name, reference, folder):
 def main(*names):
     warnings.simplefilter("ignore")
     # ranks exchange, gather and sum models in several blocks of columns
-    mixing.SENT, ranks.NUMBERS, ranks.BLOCK, dispfl.BLOCK = 2**10, 2**9, 2**11, 2**9
+    mixing.SENT, ranks.NUMBERS, ranks.BLOCK, masks.BLOCK = 2**10, 2**9, 2**11, 2**9
     references = {name: topofl.run(**in_float64(name)) for name in names}
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)

@@ -520,6 +520,19 @@ def fine_tuning(
     return sgd_of_rounds(lr, batch_size, passes, momentum, 1.0, weight_decay, clip)
 
 
+def without_statistics(method: str, training: Training, models: Models) -> State:
+    """Return the state of local steps; raise ``ValueError`` if models keep running statistics.
+
+    They would be sent without the noise of a private method.
+    """
+    if models.statistics:
+        raise ValueError(
+            f"`model` must not keep running statistics in {method}, which would be sent without "
+            f"noise, got {models.statistics[0]!r}; use models.with_group_norm(model)"
+        )
+    return training.init(models)
+
+
 def steps_and_rates(
     models: Models, training: Training, state: State, round: Round, **participants: Any
 ) -> Tensor:

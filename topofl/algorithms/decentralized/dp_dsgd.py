@@ -9,7 +9,7 @@ from torch import Tensor
 from topofl._support.check import check_choice, check_int, check_nonnegative, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, as_schedule, decayed, descend, described
-from topofl.algorithms.contract.local import Training
+from topofl.algorithms.contract.local import Training, without_statistics
 from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
@@ -180,7 +180,7 @@ def _private_steps(training: Training, scale: float, size: int, steps: int) -> P
             round.train(models, training, state)
         return state
 
-    return Phase(partial(_without_statistics, training), apply, rowwise=True)
+    return Phase(partial(without_statistics, "dp_dsgd", training), apply, rowwise=True)
 
 
 def _private_update(training: Training, limit: float, scale: float) -> Phase:
@@ -193,17 +193,7 @@ def _private_update(training: Training, limit: float, scale: float) -> Phase:
         _add_noise(models.flat, models, round.rng("noise"), scale)
         return state
 
-    return Phase(partial(_without_statistics, training), apply, rowwise=True)
-
-
-def _without_statistics(training: Training, models: Models) -> State:
-    """Return the state of local steps; running statistics would be sent without noise."""
-    if models.statistics:
-        raise ValueError(
-            "`model` must not keep running statistics in dp_dsgd, which would be sent without "
-            f"noise, got {models.statistics[0]!r}; use models.with_group_norm(model)"
-        )
-    return training.init(models)
+    return Phase(partial(without_statistics, "dp_dsgd", training), apply, rowwise=True)
 
 
 def _add_noise(values: Tensor, models: Models, rng: np.random.Generator, scale: float) -> None:

@@ -1,1 +1,1 @@
-"""Exchanges between nodes: averaging, peers, compression, robust rules."""
+"""Exchanges between nodes: averaging, peers, masks, compression, robust rules, events."""

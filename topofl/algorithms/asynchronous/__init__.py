@@ -1,0 +1,1 @@
+"""Asynchronous methods on a simulated clock, and simulated times of synchronous methods."""
