@@ -195,8 +195,7 @@ ROOMS = {
         "contract",
         "exchanges",
         "personalized",
-        "asynchronous bias_free byzantine_robust compressed decentralized learned_graphs "
-        "references server",
+        "asynchronous bias_free byzantine_robust compressed decentralized learned_graphs server",
     ],
     "advice": ["candidates predict", "recommend"],
     "models": ["networks", "changed"],

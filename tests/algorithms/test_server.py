@@ -13,7 +13,7 @@ from tests.engine.train.test_divergence import too_large, with_inputs
 from tests.rows.methods import STEPS
 from topofl import algorithms, tasks, topologies
 from topofl.algorithms.contract.local import Training
-from topofl.algorithms.server.fednova import _counting, _server
+from topofl.algorithms.server.fedavg import _counting, _server
 
 
 def engine(algorithm, model, clients, graph=None, **settings):

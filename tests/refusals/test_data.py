@@ -455,7 +455,7 @@ DIVIDED_VALUE_ERRORS = {
         lambda: private(epsilon=1e-300),
     ),
     "'sd', 'replace_one', got 'variance'": lambda: private(noise="variance"),
-    "one example per node, node 1 has none": lambda: private([[1, 0], [0, 0]]),
+    "one example per node, nodes 1 have none": lambda: private([[1, 0], [0, 0]]),
     "`label_counts` must have shape": lambda: private([1, 2]),
 }
 DIVIDED = rows(

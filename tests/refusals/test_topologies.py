@@ -169,7 +169,11 @@ ROWS = [
         lambda: topologies.ou_equidyn(8, seed=0, eta=1.5),
         lambda: topologies.ou_equidyn(8, seed=0, eta=1),
     ),
-    (ValueError, "`eta` must be a finite number", lambda: topologies.od_equidyn(8, seed=0, eta=0)),
+    (
+        ValueError,
+        "`eta` must be above 0 and at most 1",
+        lambda: topologies.od_equidyn(8, seed=0, eta=0),
+    ),
     # Label counts and shares, cliques
     (ValueError, "`label_counts` must have shape (n, classes), got (3,)", lambda: swap([1, 2, 3])),
     (ValueError, "`label_counts` must have shape", lambda: swap(np.zeros((0, 3), int))),
@@ -178,8 +182,8 @@ ROWS = [
     (ValueError, "must be finite, got nan at (0, 1)", lambda: swap([[1.0, NAN], [0.5, 1.0]])),
     (TypeError, "`label_counts` must be integers", lambda: swap([["a", "b"], ["c", "d"]])),
     (ValueError, "non-negative, got -4 for node 1, class 1", lambda: swap([[1, 2], [3, -4]])),
-    (ValueError, "one example, but node 1 has none", lambda: swap([[1, 2], [0, 0], [1, 1]])),
-    (ValueError, "node 1 has none", lambda: dcliques(n=None, label_counts=[[1], [0]])),
+    (ValueError, "one example per node, nodes 1 have none", lambda: swap([[1, 2], [0, 0], [1, 1]])),
+    (ValueError, "nodes 1 have none", lambda: dcliques(n=None, label_counts=[[1], [0]])),
     (ValueError, "got 50; for one class per node pass n=50", lambda: swap(50)),
     (ValueError, "one of `label_counts` and `n`", lambda: topologies.dissimilar_ring(seed=0)),
     (ValueError, "must be given, got both", lambda: swap(COUNTS, n=4)),

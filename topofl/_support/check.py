@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from topofl._support.text import did_you_mean, shown
+
+T = TypeVar("T")
 
 TOLERANCE = 1e-9
 """Largest rounding error in sums of weights, and between the two directions of an edge."""
@@ -147,12 +149,26 @@ def check_probability(name: str, value: object) -> float:
     return _check_real(name, value, lambda number: 0 <= number <= 1, "between 0 and 1")
 
 
+def check_share(name: str, value: object, *, remedy: str = "") -> float:
+    """Return `value` as a float in ``(0, 1]``, or raise ``TypeError`` or ``ValueError``."""
+    wanted = "above 0 and at most 1"
+    return _check_real(name, value, lambda number: 0 < number <= 1, wanted, remedy)
+
+
 def check_switch(name: str, value: object, *, auto: bool = True) -> bool | str:
     """Return `value` if it is a boolean or, with `auto`, ``"auto"``; else raise ``ValueError``."""
     if isinstance(value, bool) or (auto and isinstance(value, str) and value == "auto"):
         return value
     known = "True, False or 'auto'" if auto else "True or False"
     raise ValueError(f"`{name}` must be {known}, got {shown(value)}")
+
+
+def check_kind(name: str, value: Any, kind: type[T], wanted: str, remedy: str = "") -> T:
+    """Return `value` if it is of a type, or raise ``TypeError`` that says what is `wanted`."""
+    if not isinstance(value, kind):
+        text = f"`{name}` must be {wanted}, got {shown(value)}"
+        raise TypeError(f"{text}; {remedy}" if remedy else text)
+    return value
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
@@ -286,6 +302,19 @@ def check_label_counts(label_counts: Any) -> np.ndarray:
         must = "`label_counts` must be non-negative"
         raise ValueError(f"{must}, got {counts.min()} for node {node}, class {label}")
     return counts.astype(np.int64)
+
+
+def check_nonempty_label_counts(label_counts: Any) -> np.ndarray:
+    """Return the counts of :func:`check_label_counts`, or raise unless every node has data."""
+    counts = check_label_counts(label_counts)
+    empty = np.flatnonzero(counts.sum(axis=1) == 0)
+    if len(empty):
+        more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
+        raise ValueError(
+            "`label_counts` must have at least one example per node, nodes "
+            f"{', '.join(map(str, empty[:5]))}{more} have none; leave them out"
+        )
+    return counts
 
 
 def check_shares(label_shares: Any) -> np.ndarray:

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -12,8 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from topofl._support.check import check_int
 
+Seed: TypeAlias = int | np.random.Generator
+"""A seed, or a random generator from which numbers are drawn."""
 
-def stream(seed: int | np.random.Generator, purpose: str, *keys: int) -> np.random.Generator:
+
+def stream(seed: Seed, purpose: str, *keys: int) -> np.random.Generator:
     """Return a random generator that depends on seed, purpose and keys only.
 
     Parameters

@@ -13,13 +13,12 @@ from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from topofl import metrics
-from topofl._support.check import check_int, check_positive, shown
+from topofl._support.check import check_int, check_nonempty_label_counts, check_positive, shown
 from topofl._support.table import Spread
 from topofl.data import Partition
 from topofl.metrics.hops import check_hops
 from topofl.metrics.labels import check_row_per_node, label_spread
 from topofl.mixing import MixingMatrix, metropolis_or_uniform
-from topofl.topologies._generator import check_nonempty_label_counts
 from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
 
 ROUNDING = 1e-12

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_fraction, check_int, check_positive, check_probability
+from topofl._support.check import check_fraction, check_int, check_positive, check_share
 from topofl._support.public import public
 from topofl._support.text import node_name
 from topofl.algorithms.contract.descent import Rate, descend
@@ -262,7 +262,7 @@ def self_centered_clipping(
 
 def _averaged(alpha: float) -> Term:
     """Return the term whose direction is the running average of gradients."""
-    alpha = check_positive("alpha", check_probability("alpha", alpha))
+    alpha = check_share("alpha", alpha)
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         return own["average"].lerp_(g, alpha)

@@ -1,11 +1,11 @@
 """Methods whose messages are compressed: CHOCO-SGD, BEER and DeepSqueeze."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from scipy.sparse.csgraph import connected_components
 
 from topofl._linalg import spectral
-from topofl._support.check import TOLERANCE
+from topofl._support.check import TOLERANCE, check_share
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import dsgd_steps, train
@@ -17,7 +17,6 @@ from topofl.algorithms.exchanges.compressors import (
     TOP_TENTH,
     Compressor,
     check_compressor,
-    check_consensus_step,
     compressed,
     compressed_exchange,
     disagreement,
@@ -26,6 +25,9 @@ from topofl.algorithms.exchanges.compressors import (
 from topofl.mixing import MixingMatrix
 
 __all__ = ["beer", "choco_sgd", "deepsqueeze"]
+
+
+_consensus_step = partial(check_share, "gamma", remedy="1 is full averaging")
 
 
 def _no_gap(weights: MixingMatrix) -> str:
@@ -126,7 +128,7 @@ def choco_sgd(
     14.9
     """
     compressor = check_compressor(compressor)
-    gamma = None if gamma is None else check_consensus_step(gamma)
+    gamma = None if gamma is None else _consensus_step(gamma)
     local = dsgd_steps(lr, batch_size, momentum, local_steps)
     proven = lru_cache(maxsize=1)(_proven_gamma)
 
@@ -222,7 +224,7 @@ def beer(
     >>> round(float(plain["bytes"][-1] / compressed["bytes"][-1]), 1)
     4.0
     """
-    compressor, gamma = check_compressor(compressor), check_consensus_step(gamma)
+    compressor, gamma = check_compressor(compressor), _consensus_step(gamma)
     local = train(descend(tracking(), lr=lr), batch_size=batch_size)
 
     def apply(models: Models, state: State, round: Round) -> State:
@@ -306,7 +308,7 @@ def deepsqueeze(
     >>> round(float(plain["bytes"][-1] / compressed["bytes"][-1]), 1)
     30.2
     """
-    compressor, gamma = check_compressor(compressor), check_consensus_step(gamma)
+    compressor, gamma = check_compressor(compressor), _consensus_step(gamma)
     local = dsgd_steps(lr, batch_size, momentum, local_steps)
 
     def apply(models: Models, state: State, round: Round) -> State:

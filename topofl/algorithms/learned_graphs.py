@@ -11,9 +11,13 @@ from topofl.algorithms.contract.phase import Algorithm, chain, first_round, late
 from topofl.algorithms.contract.round import Part, as_part, everything, head
 from topofl.algorithms.contract.terms import cosine_pull
 from topofl.algorithms.exchanges.greedy import greedy_peers, random_peers
-from topofl.algorithms.exchanges.peers import Policy, average_over_peers
+from topofl.algorithms.exchanges.peers import (
+    PULL_DIRECTIONS,
+    Policy,
+    average_over_peers,
+    similar_peers_with_pull,
+)
 from topofl.algorithms.exchanges.scored import refresh_losses, scored_peers
-from topofl.algorithms.exchanges.similar import PULL_DIRECTIONS, similar_peers_with_pull
 from topofl.algorithms.personalized.personal_heads import heads_and_bodies
 
 __all__ = ["dpfl", "pfeddst", "pfedgraph", "random_collaboration"]

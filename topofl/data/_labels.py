@@ -16,7 +16,7 @@ from topofl._support.check import (
     did_you_mean,
     shown,
 )
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 
 Numbered = tuple[np.ndarray, tuple[str, ...]]
 """Numbers (N,) int64, and the names of 0, 1, ..."""
@@ -262,7 +262,7 @@ def stratified(
 
 
 def validation(
-    labels: np.ndarray, train_size: int, val: int, seed: int | np.random.Generator
+    labels: np.ndarray, train_size: int, val: int, seed: Seed
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return indices for training, validation and test, the examples after `train_size`.
 

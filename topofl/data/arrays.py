@@ -11,7 +11,7 @@ from torch import Tensor
 
 from topofl._support.check import as_array, check_fraction, check_int, check_switch, shown
 from topofl._support.public import public
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.data._labels import as_classes, as_names, as_owners, rows_of, stratified
 from topofl.data.dataset import Dataset, check_dense, check_shape
 from topofl.topology.interchange import is_pyg
@@ -31,7 +31,7 @@ def from_arrays(
     test: Any = None,
     val: Any = None,
     name: str = "arrays",
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
     mean: Any = 0.0,
     std: Any = 1.0,
 ) -> Dataset:
@@ -115,7 +115,7 @@ def as_dataset(
     owners: Any = None,
     test: Any = None,
     val: Any = None,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
     **settings: Any,
 ) -> Dataset:
     """Return the dataset of :func:`from_arrays`.
@@ -365,7 +365,7 @@ def from_torch(
     class_names: Sequence[str] | None = None,
     owners: Any = None,
     name: str | None = None,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
     mean: Any = 0.0,
     std: Any = 1.0,
     targets: bool = False,

@@ -17,6 +17,7 @@ from topofl._support.check import (
     check_finite,
     check_indices,
     check_int,
+    check_kind,
     check_number,
     check_path,
     check_positive,
@@ -439,11 +440,8 @@ class Augmentation:
 
 def check_augmentation(augment: Any) -> Augmentation:
     """Return `augment` unchanged, or raise ``TypeError`` if it is not an Augmentation."""
-    if not isinstance(augment, Augmentation):
-        raise TypeError(
-            f"`augment` must be an Augmentation, such as data.crop_and_flip(), got {shown(augment)}"
-        )
-    return augment
+    wanted = "an Augmentation, such as data.crop_and_flip()"
+    return check_kind("augment", augment, Augmentation, wanted)
 
 
 @public

@@ -14,12 +14,12 @@ from topofl._support.check import (
     check_fraction,
     check_indices,
     check_int,
-    check_label_counts,
+    check_nonempty_label_counts,
     check_positive,
     check_switch,
 )
 from topofl._support.public import public
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.data._labels import apportion, sample_split
 from topofl.data.dataset import Augmentation, Dataset, check_augmentation
 from topofl.data.partition import Partition, check_clients
@@ -80,7 +80,7 @@ def flip_labels(
     nodes: int | Sequence[int],
     *,
     permutation: Sequence[int] | None = None,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
 ) -> Partition:
     """Return a partition in which some nodes have permuted labels, as in DPFL's attack.
 
@@ -163,9 +163,7 @@ def flip_labels(
     return replace(clients, **changed, flipped=(*clients.flipped, *chosen))
 
 
-def _chosen(
-    clients: Partition, nodes: int | Sequence[int], seed: int | np.random.Generator
-) -> np.ndarray:
+def _chosen(clients: Partition, nodes: int | Sequence[int], seed: Seed) -> np.ndarray:
     """Return the nodes to flip, ascending."""
     rng = stream(seed, "flip")
     if isinstance(nodes, Sequence | np.ndarray):
@@ -214,9 +212,7 @@ def _ranges(nodes: np.ndarray) -> str:
 
 
 @public
-def with_validation(
-    clients: Partition, share: float = 0.2, *, seed: int | np.random.Generator = 0
-) -> Partition:
+def with_validation(clients: Partition, share: float = 0.2, *, seed: Seed = 0) -> Partition:
     """Return a partition in which every node holds out training examples for validation.
 
     Parameters
@@ -301,7 +297,7 @@ _IndexArrays = list[np.ndarray]
 
 
 @public
-def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator = 0) -> Partition:
+def match_test(clients: Partition, *, rule: str, seed: Seed = 0) -> Partition:
     """Return a partition whose nodes test on examples in proportion to their training classes.
 
     Parameters
@@ -417,12 +413,7 @@ _MIN_EPSILON = 1e-300
 
 @public
 def private_label_histograms(
-    label_counts: Any,
-    *,
-    epsilon: float,
-    seed: int | np.random.Generator,
-    noise: str = "scale",
-    clip: bool = False,
+    label_counts: Any, *, epsilon: float, seed: Seed, noise: str = "scale", clip: bool = False
 ) -> np.ndarray:
     """Return the label shares of each node with independent, centered Laplace noise.
 
@@ -485,7 +476,7 @@ def private_label_histograms(
     array([[0.6, 0.4],
            [0. , 1. ]])
     """
-    counts = check_label_counts(label_counts)
+    counts = check_nonempty_label_counts(label_counts)
     clip = bool(check_switch("clip", clip, auto=False))
     if (epsilon := check_positive("epsilon", epsilon)) < _MIN_EPSILON:
         raise ValueError(
@@ -494,11 +485,6 @@ def private_label_histograms(
     factors = {"scale": 1.0, "sd": np.sqrt(0.5), "replace_one": 2.0}
     factor = factors[check_choice("noise", noise, factors)]
     totals = counts.sum(axis=1, keepdims=True)
-    empty = np.flatnonzero(totals == 0)
-    if len(empty):
-        raise ValueError(
-            f"`label_counts` must have at least one example per node, node {empty[0]} has none"
-        )
     shares = counts / totals + stream(seed, "privacy").laplace(size=counts.shape) * (
         factor / epsilon / totals
     )

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from topofl._support.check import check_choice, check_nodes, shown
+from topofl._support.check import check_choice, check_kind, check_nodes, shown
 from topofl._support.public import public
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.data.arrays import from_arrays
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition
@@ -57,7 +57,7 @@ class GraphData:
     edges: Tensor
     graph_of: Tensor | None = None
 
-    def communities(self, n: int, *, seed: int | np.random.Generator) -> Partition:
+    def communities(self, n: int, *, seed: Seed) -> Partition:
         """Return a partition in which clients hold communities of the graph, found by Louvain.
 
         The largest communities come first, each to the client with the fewest vertices.
@@ -127,8 +127,7 @@ class GraphData:
             If `module` is no network; if `clients` is missing for one graph, is of another dataset,
             or has vertices that two clients hold.
         """
-        if not isinstance(module, nn.Module):
-            raise TypeError(f"`module` must be a torch.nn.Module, got {shown(module)}")
+        check_kind("module", module, nn.Module, "a torch.nn.Module")
         check_choice("between", between, ["drop", "keep"])
         edges, blocks = self.edges, self.graph_of
         if blocks is None and between == "keep":

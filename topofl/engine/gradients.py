@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from topofl._support.threads import Buffers
-from topofl.algorithms.contract.objective import Objective
+from topofl.algorithms.contract.local import Objective
 from topofl.algorithms.contract.round import Part, State
 from topofl.engine.network import Drawing, Network
 from topofl.engine.options import Compute

@@ -15,7 +15,7 @@ from topofl._linalg.sparse import centered
 from topofl._linalg.spectral import without_rounding
 from topofl._support.check import check_int
 from topofl._support.public import public
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl._support.text import node_name
 from topofl.metrics._columns import Entry, MetricColumn, need
 from topofl.metrics._rounds import (
@@ -219,7 +219,7 @@ def measured_contraction(
     x: Mixable,
     *,
     rounds: int,
-    seed: int | np.random.Generator,
+    seed: Seed,
     weights: WeightRule | None = None,
     burn_in: int | None = None,
 ) -> float:
@@ -281,7 +281,7 @@ def measured_contraction(
     return float(np.exp(np.log(factors).sum() / rounds)) if len(factors) == rounds else 0.0
 
 
-def contraction_factors(source: MixingSequence, seed: int | np.random.Generator) -> Iterator[float]:
+def contraction_factors(source: MixingSequence, seed: Seed) -> Iterator[float]:
     """Yield the factor of each round on consensus distance, until the nodes agree."""
     disagreement = centered(stream(seed, "measured_contraction").standard_normal(source.n))
     disagreement /= np.linalg.norm(disagreement) or 1.0
@@ -332,7 +332,7 @@ def plot_contraction(
     x: Mixable,
     *,
     rounds: int,
-    seed: int | np.random.Generator,
+    seed: Seed,
     ax: "Axes | None" = None,
     weights: WeightRule | None = None,
 ) -> "Figure":

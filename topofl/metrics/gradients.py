@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from topofl._support.check import check_choice, check_int, shown
 from topofl._support.public import public
 from topofl._support.seeding import stream
-from topofl.data.partition import Partition
+from topofl.data.partition import Partition, check_clients
 from topofl.metrics._rounds import Mixable, WeightRule
 from topofl.metrics.hops import HOPS, accumulated_noise, check_hops, neighborhood_heterogeneity
 from topofl.metrics.labels import label_spread
@@ -249,7 +249,7 @@ def _statistics(
             f"`{next(iter(measured))}` must be left out with `statistics`, which were measured "
             "before; or leave out `statistics` to measure them again"
         )
-    _check_clients(clients)
+    check_clients(clients)
     if len(statistics.means) != clients.n:
         raise ValueError(
             f"`statistics` must be of the {clients.n} nodes of `clients`, got those of "
@@ -316,11 +316,6 @@ def gradient_statistics(
     return GradientStatistics(stacked, heterogeneity, noise, batch_size, minibatches)
 
 
-def _check_clients(clients: Any) -> None:
-    if not isinstance(clients, Partition):
-        raise TypeError(f"`clients` must be a Partition, got {type(clients).__name__}")
-
-
 def check_model(model: Any) -> None:
     """Raise unless a model is a module with trainable parameters."""
     if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
@@ -331,7 +326,7 @@ def check_model(model: Any) -> None:
 
 def _checked_loss(model: Any, clients: Any, task: Any) -> Callable[..., Tensor]:
     """Return the loss of the task; raise unless these are a model, data of nodes, and a task."""
-    _check_clients(clients)
+    check_clients(clients)
     check_model(model)
     if task is not None and not isinstance(task, Task):
         raise TypeError(f"`task` must be a Task such as tasks.regression(), got {shown(task)}")

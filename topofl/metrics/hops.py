@@ -14,7 +14,7 @@ import scipy.sparse.csgraph as csgraph
 import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
-from topofl._support.check import check_choice, check_int, check_positive, shown
+from topofl._support.check import check_choice, check_int, check_share, shown
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl._support.table import NotApplicable
@@ -79,12 +79,8 @@ def check_hops(hops: object) -> int | str:
     return check_int("hops", hops, minimum=1)
 
 
-def check_discount(discount: object) -> float:
-    """Return the factor by which each further hop counts, in (0, 1]."""
-    value = check_positive("discount", discount, remedy="1 counts all hops equally")
-    if value > 1:
-        raise ValueError(f"`discount` must be at most 1, got {shown(discount)}")
-    return value
+check_discount = partial(check_share, "discount", remedy="1 counts all hops equally")
+"""The check of the factor by which each further hop counts."""
 
 
 def accumulated(

@@ -14,6 +14,7 @@ from topofl._support.check import (
     check_choice,
     check_int,
     check_label_counts,
+    check_nonempty_label_counts,
     check_sequence,
 )
 from topofl._support.public import public
@@ -71,15 +72,8 @@ def label_distributions(label_counts: Any) -> np.ndarray:
     array([[0.75, 0.25],
            [0.  , 1.  ]])
     """
-    counts = check_label_counts(label_counts)
-    totals = counts.sum(axis=1, keepdims=True)
-    empty = np.flatnonzero(totals == 0)
-    if len(empty):
-        raise ValueError(
-            "`label_counts` must have at least one example per node, nodes "
-            f"{_first_few(empty)} have none; leave them out"
-        )
-    return counts / totals
+    counts = check_nonempty_label_counts(label_counts)
+    return counts / counts.sum(axis=1, keepdims=True)
 
 
 def label_spread(label_counts: Any) -> float:
@@ -165,9 +159,10 @@ def clique_skew(
     totals = sums.sum(axis=1, keepdims=True)
     empty = np.flatnonzero(totals == 0)
     if len(empty):
+        more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
         raise ValueError(
             "`label_counts` must have at least one example per group, groups "
-            f"{_first_few(empty)} have none"
+            f"{', '.join(map(str, empty[:5]))}{more} have none"
         )
     return distance_between(distance, (sums / totals).T, (rows.sum(axis=0) / rows.sum())[:, None])
 
@@ -209,11 +204,6 @@ def check_row_per_node(rows: np.ndarray, n: int, name: str) -> None:
         raise ValueError(
             f"`label_counts` must have one row per node: got {len(rows)} rows, {name} has n={n}"
         )
-
-
-def _first_few(nodes: np.ndarray) -> str:
-    more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
-    return ", ".join(str(node) for node in nodes[:5]) + more
 
 
 def _communities(entry: Entry) -> list[list[list[int]]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sparse
@@ -261,11 +262,14 @@ def keys_of(edges: np.ndarray, n: int) -> np.ndarray:
 ATTEMPTS = 200
 """Attempts to join free ends, per node."""
 
+Pairs: TypeAlias = set[tuple[int, int]]
+"""Edges (i, j), i < j."""
+
 
 def completed(wanted: np.ndarray, design: Design, rng: np.random.Generator) -> np.ndarray | None:
     """Return edges with the degrees that contain as many wanted ones as possible, or None."""
     n, free = design.n, design.degrees.copy()
-    edges: set[tuple[int, int]] = set()
+    edges: Pairs = set()
     allowed = None if design.allowed is None else set(design.allowed.tolist())
     required = {divmod(int(key), n) for key in design.required}
     first = [*sorted(required), *np.sort(wanted, axis=1).tolist()]
@@ -284,10 +288,7 @@ def completed(wanted: np.ndarray, design: Design, rng: np.random.Generator) -> n
 
 
 def _join_anywhere(
-    edges: set[tuple[int, int]],
-    free: np.ndarray,
-    required: set[tuple[int, int]],
-    rng: np.random.Generator,
+    edges: Pairs, free: np.ndarray, required: Pairs, rng: np.random.Generator
 ) -> bool:
     """Add edges between free ends at random, and return whether none is left.
 
@@ -307,12 +308,7 @@ def _join_anywhere(
 
 
 def _make_room(
-    edges: set[tuple[int, int]],
-    i: int,
-    j: int,
-    required: set[tuple[int, int]],
-    free: np.ndarray,
-    rng: np.random.Generator,
+    edges: Pairs, i: int, j: int, required: Pairs, free: np.ndarray, rng: np.random.Generator
 ) -> None:
     """Replace a random edge (u, v) by (i, u) and (j, v) if these are possible."""
     known = sorted(edges)
@@ -332,11 +328,7 @@ def _make_room(
 
 
 def _join_on_network(
-    edges: set[tuple[int, int]],
-    free: np.ndarray,
-    required: set[tuple[int, int]],
-    allowed: np.ndarray,
-    rng: np.random.Generator,
+    edges: Pairs, free: np.ndarray, required: Pairs, allowed: np.ndarray, rng: np.random.Generator
 ) -> bool:
     """Add allowed edges between free ends, and return whether none is left.
 

@@ -11,7 +11,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._support.check import check_int, check_label_counts, check_nodes, check_shares, shown
+from topofl._support.check import (
+    check_int,
+    check_nodes,
+    check_nonempty_label_counts,
+    check_shares,
+    shown,
+)
 from topofl._support.public import public, warn_caller
 from topofl._support.seeding import stream
 from topofl.topology import Topology, TopologySequence, unused_weights
@@ -232,27 +238,6 @@ def check_weights_unused(name: str, graph: Topology) -> None:
             f"{unused_weights(graph)}: the result has only the edges of `{name}`; to confirm, pass "
             f"{remedy}"
         )
-
-
-def check_nonempty_label_counts(label_counts: Any) -> np.ndarray:
-    """Return (n, classes) int64 counts, or raise unless every node has data.
-
-    Raises
-    ------
-    TypeError
-        If the counts are not integers.
-    ValueError
-        If the shape is not (n, classes), a count is negative or not finite, or a node has no
-        examples.
-    """
-    counts = check_label_counts(label_counts)
-    empty = np.flatnonzero(counts.sum(axis=1) == 0)
-    if len(empty):
-        raise ValueError(
-            "`label_counts` must give every node at least one example, but node "
-            f"{empty[0]} has none ({len(empty)} such nodes)"
-        )
-    return counts
 
 
 def counts_of(label_counts: Any, n: int | None, *, classes: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from topofl._linalg import distributions
 from topofl._linalg.distributions import DISTANCES, OF_DISTRIBUTIONS
 from topofl._support.check import check_choice, check_edges, check_int, shown
 from topofl._support.public import public
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.topologies._generator import (
     counts_of,
     distinct_pairs,
@@ -160,7 +160,7 @@ def _swap(a: Clique, b: Clique, i: int, j: int) -> None:
 
 
 @generator(family="D-Cliques", examples=["random_cliques:24,clique_size=4,seed=0"], least=2)
-def random_cliques(n: int, clique_size: int = 10, *, seed: int | np.random.Generator) -> Topology:
+def random_cliques(n: int, clique_size: int = 10, *, seed: Seed) -> Topology:
     """Return disjoint cliques of random nodes; ``groups`` contains them.
 
     All cliques have `clique_size` members, except that the last one has the remaining nodes. With
@@ -206,7 +206,7 @@ def greedy_swap(
     steps: int = 1000,
     weighting: str = "uniform",
     distance: str = "l1",
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> Topology:
     """Return disjoint cliques with label distributions close to the global one (Greedy-Swap).
 
@@ -278,7 +278,7 @@ def greedy_swap_trace(
     steps: int = 1000,
     weighting: str = "uniform",
     distance: str = "l1",
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> tuple[tuple[tuple[int, ...], ...], np.ndarray]:
     """Return the cliques of :func:`greedy_swap` and the skew of each after every step.
 
@@ -323,7 +323,7 @@ def greedy_swap_trace(
     family="derived",
     examples=["thin_cliques,base=(dcliques:50,clique_size=5,inter=ring,seed=0),removed=2,seed=0"],
 )
-def thin_cliques(base: Topology, removed: int, *, seed: int | np.random.Generator) -> Topology:
+def thin_cliques(base: Topology, removed: int, *, seed: Seed) -> Topology:
     """Return `base` without `removed` uniformly random undirected edges inside each of its groups.
 
     Edges between groups and the ``groups`` do not change, so :func:`topofl.mixing.within_groups`

@@ -7,7 +7,7 @@ import numpy as np
 
 from topofl._support.check import as_array, check_finite, check_int, check_switch, shown
 from topofl._support.public import public
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.topologies._generator import generator
 from topofl.topology import Topology, from_edges, need_topology
 
@@ -39,7 +39,7 @@ def ggc(
     budget: int | None = None,
     *,
     count_self: bool = False,
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> tuple[int, ...]:
     """Return the nodes that node `k` chooses by Greedy Graph Construction, in ascending order.
 
@@ -164,7 +164,7 @@ def bggc(
     weights: Any,
     batch: int | None = None,
     count_self: bool = False,
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> tuple[int, ...]:
     """Return the choice of :func:`ggc` for averaged models, with one batch of models in memory.
 
@@ -306,9 +306,7 @@ def _gain(before: float, after: float, rounding: float) -> float:
     return after - before if after - before > rounding * max(abs(before), abs(after)) else 0.0
 
 
-def shuffled(
-    k: int, pool: np.ndarray, seed: int | np.random.Generator
-) -> tuple[list[int], list[float]]:
+def shuffled(k: int, pool: np.ndarray, seed: Seed) -> tuple[list[int], list[float]]:
     """Return the candidates in random order, and a uniform number for each of them."""
     rng = stream(seed, "collaboration", k)
     return rng.permutation(pool).tolist(), rng.random(len(pool)).tolist()
@@ -398,7 +396,7 @@ def greedy_collaboration(
     *,
     candidates: Topology | None = None,
     count_self: bool = False,
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> Topology:
     """Return DPFL's collaboration graph: each node receives from the nodes that it chooses.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from topofl._support.check import check_choice, check_int, shown
 from topofl._support.public import public
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.topologies._generator import counts_of, generator
 from topofl.topologies.cliques import (
     Clique,
@@ -66,7 +66,7 @@ def dcliques(
     weighting: str = "uniform",
     distance: str = "l1",
     group_size: int | None = None,
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> Topology:
     """Return D-Cliques: sparsely connected cliques that each represent all classes.
 
@@ -268,7 +268,7 @@ def ideal_cliques(
     *,
     n: int | None = None,
     inter: str | None = None,
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> Topology:
     """Return cliques with evenly distributed classes; ``groups`` contains them.
 
@@ -395,7 +395,7 @@ def decentralized_greedy_swap(
     gossip_rounds: int | None = None,
     gossip_graph: Topology | None = None,
     inter: str | None = None,
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> Topology:
     """Return cliques from pairwise swaps between clique leaders; ``groups`` contains them.
 
@@ -463,7 +463,7 @@ def decentralized_greedy_swap_trace(
     distance: str = "l1",
     gossip_rounds: int | None = None,
     gossip_graph: Topology | None = None,
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> SwapTrace:
     """Return the cliques, skews and communication of :func:`decentralized_greedy_swap` by step.
 
@@ -525,7 +525,7 @@ def gossip_estimates(
 
 
 def _estimates(
-    labels: Labels, rounds: int | None, graph: Topology | None, seed: int | np.random.Generator
+    labels: Labels, rounds: int | None, graph: Topology | None, seed: Seed
 ) -> tuple[np.ndarray, int] | None:
     """Return the estimates of the global distribution and messages sent, or None if exact."""
     if rounds is None:

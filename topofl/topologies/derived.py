@@ -28,6 +28,7 @@ from topofl.topology import (
     as_pairs,
     from_edges,
     graph_of,
+    restricted,
     static_graph,
 )
 
@@ -436,7 +437,7 @@ def relabel(graph: Any, order: Sequence[int] | np.ndarray) -> Topology:
             f"`order` must contain each of the n={graph.n} nodes once, got {len(order)} nodes"
         )
     labels = tuple(graph.nodes[i] for i in order) if graph.nodes else ()
-    return _restricted(graph, order, labels, f"relabel({graph.name}, order[{graph.n}])")
+    return restricted(graph, order, labels, f"relabel({graph.name}, order[{graph.n}])")
 
 
 @public
@@ -475,7 +476,7 @@ def induced_subgraph(graph: Any, nodes: Sequence[int] | np.ndarray) -> Topology:
     labels = tuple(graph.nodes[i] for i in kept) if graph.nodes else tuple(kept.tolist())
     labels = () if labels == tuple(range(len(kept))) else labels
     name = f"induced_subgraph({graph.name}, nodes[{len(kept)}])"
-    return _restricted(graph, kept, labels, name)
+    return restricted(graph, kept, labels, name)
 
 
 def _check_distinct(name: str, nodes: Any, n: int) -> np.ndarray:
@@ -487,20 +488,6 @@ def _check_distinct(name: str, nodes: Any, n: int) -> np.ndarray:
             f"`{name}` must contain each node at most once, got node {repeated[0]} more than once"
         )
     return nodes
-
-
-def _restricted(graph: Topology, kept: np.ndarray, labels: tuple, name: str) -> Topology:
-    """Return the graph induced by the nodes `kept`, in this order."""
-    new_index = np.full(graph.n, -1)
-    new_index[kept] = np.arange(len(kept))
-    groups = [[int(new_index[i]) for i in group if new_index[i] >= 0] for group in graph.groups]
-    return replace(
-        graph,
-        adjacency=graph.adjacency[kept][:, kept],
-        name=name,
-        groups=tuple(tuple(group) for group in groups if group),
-        nodes=labels,
-    )
 
 
 @public

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sparse
 
 from topofl._support.check import check_int
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.topologies._edge_swaps import HOPS, Design, completed, components, keys_of, swapped
 from topofl.topologies._generator import generator, shares_of
 from topofl.topologies.cliques import greedy_swap
-from topofl.topology import Topology, TopologyError, need_topology
+from topofl.topology import Topology, TopologyError, from_edges, need_topology
 
 __all__ = ["designed"]
 
@@ -39,7 +38,7 @@ def designed(
     required: Topology | None = None,
     max_diameter: int | None = None,
     steps: int = STEPS,
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> Topology:
     """Return an undirected graph designed for the nodes' data: given links, low heterogeneity.
 
@@ -137,9 +136,7 @@ def designed(
         raise TopologyError(_impossible(degrees, max_diameter, allowed))
     best, _ = min(tried, key=lambda found: found[1])
     best, _ = swapped(best, design, rng, steps - first)
-    both = np.concatenate([best, best[:, ::-1]])
-    adjacency = sparse.csr_array((np.ones(len(both)), both.T), shape=(len(shares), len(shares)))
-    return Topology(adjacency)
+    return from_edges(best, n)
 
 
 def _edge_keys(argument: str, graph: Topology, n: int) -> np.ndarray:

@@ -9,8 +9,8 @@ from itertools import count
 
 import numpy as np
 
-from topofl._support.check import check_edges, check_int, check_nodes, check_positive, check_switch
-from topofl._support.seeding import stream
+from topofl._support.check import check_edges, check_int, check_nodes, check_share, check_switch
+from topofl._support.seeding import Seed, stream
 from topofl.topologies._generator import generator, periodic, redrawn, with_own_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, from_edges
 
@@ -393,7 +393,7 @@ def _sequence(n: int, rounds: list[Round]) -> TopologySequence:
 
 
 @generator(family="EquiTopo", examples=["d_equistatic:20,m=3,seed=0"], least=2)
-def d_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology:
+def d_equistatic(n: int, m: int, *, seed: Seed) -> Topology:
     """Return the directed static EquiTopo graph, the mean of m basis graphs with random shifts u.
 
     In the basis graph of shift u, node i sends to ``i + u mod n`` with weight ``(n - 1) / n`` and
@@ -434,7 +434,7 @@ def d_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
 
 
 @generator(family="EquiTopo", examples=["u_equistatic:20,m=3,seed=0"], least=2)
-def u_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology:
+def u_equistatic(n: int, m: int, *, seed: Seed) -> Topology:
     """Return the undirected static EquiTopo graph: :func:`d_equistatic` averaged with its reverse.
 
     Degrees are at most 2 m; the weights are symmetric and doubly stochastic. The worst-case
@@ -555,9 +555,7 @@ def _unmatched_pairs(n: int, shift: int, rng: np.random.Generator) -> np.ndarray
 
 def _one_peer(n: int, seed: int, m: int | None, eta: float, *, directed: bool) -> TopologySequence:
     """Return the sequence whose rounds have the edges of a random shift of the basis."""
-    share = check_positive("eta", eta)
-    if share > 1:
-        raise ValueError(f"`eta` must be above 0 and at most 1, got {share:g}")
+    share = check_share("eta", eta)
     basis = np.arange(1, n) if m is None else _shifts(n, check_nodes(m, name="m"), seed)
     return redrawn(n, partial(_draw_one_peer, n, basis, share, directed), seed)
 
@@ -571,11 +569,11 @@ def _draw_one_peer(
     return with_own_weights(edges, weights, n, directed=directed)
 
 
-def _shifts(n: int, m: int, seed: int | np.random.Generator) -> np.ndarray:
+def _shifts(n: int, m: int, seed: Seed) -> np.ndarray:
     return stream(seed, "graph").integers(1, n, size=m)
 
 
-def _counts_of_shifts(n: int, m: int, seed: int | np.random.Generator) -> np.ndarray:
+def _counts_of_shifts(n: int, m: int, seed: Seed) -> np.ndarray:
     """Return how often each of the shifts 0..n-1 is among m random ones."""
     m = check_nodes(m, name="m")
     check_edges(n * min(m, n - 1), "n", "m")

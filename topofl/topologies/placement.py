@@ -8,10 +8,10 @@ import scipy.sparse as sparse
 
 from topofl._support.check import check_choice, check_int
 from topofl._support.public import public
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.topologies._generator import cycle_edges, distinct_pairs, generator, shares_of
 from topofl.topologies.random import random_regular
-from topofl.topology import Topology, TopologyError, from_edges, need_topology
+from topofl.topology import Topology, TopologyError, from_edges, need_topology, restricted
 
 __all__ = ["dissimilar_ring", "neighborhood_swap", "neighborhood_swap_trace"]
 
@@ -29,7 +29,7 @@ def neighborhood_swap(
     *,
     n: int | None = None,
     steps: int = _STEPS,
-    seed: int | np.random.Generator,
+    seed: Seed,
 ) -> Topology:
     """Return `base` with nodes swapped so that neighborhoods represent all classes.
 
@@ -84,19 +84,12 @@ def neighborhood_swap(
     """
     shares, graph, rng = _checked(label_counts, base, n, seed)
     node_at = _swapped(graph, shares, check_int("steps", steps, minimum=0), rng)
-    positions = np.argsort(node_at)
-    edges = sparse.csr_array(graph.adjacency[positions][:, positions])
-    groups = tuple(tuple(node_at[list(group)].tolist()) for group in graph.groups)
-    return Topology(edges, groups=groups, nodes=graph.nodes, own_weights=graph.own_weights)
+    return restricted(graph, np.argsort(node_at), graph.nodes, "graph")
 
 
 @public
 def neighborhood_swap_trace(
-    label_counts: Any,
-    base: Topology | int = 10,
-    *,
-    steps: int = _STEPS,
-    seed: int | np.random.Generator,
+    label_counts: Any, base: Topology | int = 10, *, steps: int = _STEPS, seed: Seed
 ) -> np.ndarray:
     """Return the label skew of the neighborhoods of :func:`neighborhood_swap` after every step.
 
@@ -129,7 +122,7 @@ def neighborhood_swap_trace(
 
 
 def _checked(
-    label_counts: Any, base: Topology | int, n: int | None, seed: int | np.random.Generator
+    label_counts: Any, base: Topology | int, n: int | None, seed: Seed
 ) -> tuple[np.ndarray, Topology, np.random.Generator]:
     """Return the label shares, the base graph and the random generator."""
     shares = shares_of(label_counts, n)
@@ -212,11 +205,7 @@ def _weights(graph: Topology) -> sparse.csr_array:
 
 @generator(family="learned from data", examples=["dissimilar_ring:20,seed=0"])
 def dissimilar_ring(
-    label_counts: Any = None,
-    *,
-    n: int | None = None,
-    ties: str = "stable",
-    seed: int | np.random.Generator,
+    label_counts: Any = None, *, n: int | None = None, ties: str = "stable", seed: Seed
 ) -> Topology:
     """Return a ring in a greedy order that gives neighbors dissimilar label distributions.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topofl._support.check import check_edges, check_int, check_probability, check_switch
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.topologies._generator import cycle_edges, generator, redrawn
 from topofl.topology import Topology, TopologyError, TopologySequence, from_edges
 
@@ -33,7 +33,7 @@ _TRIES = 100
 
 
 @generator(family="random", examples=["erdos_renyi:30,p=0.12,seed=1"])
-def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topology:
+def erdos_renyi(n: int, p: float, *, seed: Seed) -> Topology:
     """Return a connected Erdos-Renyi graph: each pair is joined with probability p.
 
     Pairs are independent, given that the graph is connected: it is drawn up to 100 times until it
@@ -78,7 +78,7 @@ def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topolog
 
 
 @generator(family="random", examples=["small_world:24,k=4,p=0.15,seed=0"], least=3)
-def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Generator) -> Topology:
+def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: Seed) -> Topology:
     """Return a connected Watts-Strogatz graph: a ring lattice, rewired with probability p.
 
     It has n k / 2 edges. For p = 0 it is the lattice, a circulant of offsets 1..k/2; for p = 1 it
@@ -127,7 +127,7 @@ def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Gen
 
 
 @generator(family="random", examples=["barabasi_albert:40,m=2,seed=0"], least=2)
-def barabasi_albert(n: int, m: int = 2, *, seed: int | np.random.Generator) -> Topology:
+def barabasi_albert(n: int, m: int = 2, *, seed: Seed) -> Topology:
     """Return a Barabasi-Albert graph, grown by preferential attachment of m edges per new node.
 
     It grows from a star of m + 1 nodes, so it is connected and has ``m (n - m)`` edges; degrees
@@ -167,13 +167,7 @@ def barabasi_albert(n: int, m: int = 2, *, seed: int | np.random.Generator) -> T
     family="random", examples=["stochastic_block_model:40,blocks=4,p_in=0.6,p_out=0.03,seed=0"]
 )
 def stochastic_block_model(
-    n: int,
-    blocks: int,
-    *,
-    p_in: float,
-    p_out: float,
-    seed: int | np.random.Generator,
-    connected: bool = True,
+    n: int, blocks: int, *, p_in: float, p_out: float, seed: Seed, connected: bool = True
 ) -> Topology:
     """Return a stochastic block model, with edge probability p_in within blocks and p_out between.
 
@@ -500,7 +494,7 @@ def _distinct_others(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
 
 
 @generator(family="random", examples=["random_regular:24,k=3,seed=0"], least=2)
-def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topology:
+def random_regular(n: int, k: int, *, seed: Seed) -> Topology:
     """Return a random connected graph in which every node has `k` neighbors.
 
     It has n k / 2 edges. For k = 2 it is a ring in uniformly random order; otherwise it is drawn by

@@ -113,11 +113,7 @@ def _steps(steps: int | None, cliques: int) -> int:
 
 
 def _partition(
-    labels: Labels,
-    size: int,
-    steps: int,
-    met: sparse.csr_array | None,
-    rng: np.random.Generator,
+    labels: Labels, size: int, steps: int, met: sparse.csr_array | None, rng: np.random.Generator
 ) -> Topology:
     """Return the cliques of one round; `met` (n, n) counts how often pairs were together."""
     n = len(labels[0])

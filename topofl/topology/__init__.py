@@ -8,6 +8,7 @@ from topofl.topology.convert import static_graph as static_graph
 from topofl.topology.graph import Topology, TopologyError, TopologySequence
 from topofl.topology.graph import as_labels as as_labels
 from topofl.topology.graph import need_topology as need_topology
+from topofl.topology.graph import restricted as restricted
 from topofl.topology.graph import unused_weights as unused_weights
 from topofl.topology.interchange import read_networkx as read_networkx
 from topofl.topology.interchange import read_pyg as read_pyg

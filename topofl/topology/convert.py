@@ -12,6 +12,7 @@ from topofl._linalg.sparse import as_csr
 from topofl._support.check import (
     NODES_LIMIT,
     TOLERANCE,
+    check_kind,
     check_nodes,
     check_switch,
     check_unmasked,
@@ -19,7 +20,7 @@ from topofl._support.check import (
 )
 from topofl._support.public import public
 from topofl._support.text import node_name
-from topofl.topology.graph import Topology, TopologyError, TopologySequence
+from topofl.topology.graph import Topology, TopologyError, TopologySequence, restricted
 from topofl.topology.interchange import is_networkx, is_pyg, lacks_labels, read_networkx, read_pyg
 
 
@@ -192,13 +193,8 @@ def graph_of(argument: str, graph: Any) -> Topology | TopologySequence:
 
 def static_graph(argument: str, graph: Any) -> Topology:
     """Convert a graph that does not change by :func:`as_topology`, or raise ``TypeError``."""
-    topology = graph_of(argument, graph)
-    if not isinstance(topology, Topology):
-        raise TypeError(
-            f"`{argument}` must be one graph, got {shown(topology)}; take one of its rounds, e.g. "
-            ".at(0)"
-        )
-    return topology
+    remedy = "take one of its rounds, e.g. .at(0)"
+    return check_kind(argument, graph_of(argument, graph), Topology, "one graph", remedy)
 
 
 def _checked(
@@ -452,10 +448,7 @@ def _ordered_as(graph: Topology, first: Topology, which: str) -> Topology:
             "first one has; use the same labels in all graphs, or drop labels by "
             "dataclasses.replace(topology, nodes=())"
         ) from None
-    new_index = np.argsort(order)
-    groups = tuple(tuple(int(new_index[i]) for i in group) for group in graph.groups)
-    adjacency = graph.adjacency[order][:, order]
-    return replace(graph, adjacency=adjacency, groups=groups, nodes=first.nodes)
+    return restricted(graph, order, first.nodes, graph.name)
 
 
 def places_of(wanted: tuple[Hashable, ...], nodes: tuple[Hashable, ...], n: int) -> np.ndarray:

@@ -339,6 +339,22 @@ def need_topology(argument: str, graph: Any, n: int | None = None) -> Topology:
     return graph
 
 
+def restricted(
+    graph: Topology, kept: np.ndarray, labels: tuple[Hashable, ...], name: str
+) -> Topology:
+    """Return the graph induced by the nodes `kept`, in this order, with other labels and name."""
+    new_index = np.full(graph.n, -1)
+    new_index[kept] = np.arange(len(kept))
+    groups = [[int(new_index[i]) for i in group if new_index[i] >= 0] for group in graph.groups]
+    return replace(
+        graph,
+        adjacency=graph.adjacency[kept][:, kept],
+        name=name,
+        groups=tuple(tuple(group) for group in groups if group),
+        nodes=labels,
+    )
+
+
 def unused_weights(graph: Topology) -> str:
     """Return the first part of the warning that unequal edge weights are ignored."""
     low = graph.adjacency.data.min()

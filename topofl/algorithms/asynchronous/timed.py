@@ -8,14 +8,13 @@ import numpy as np
 from torch import Tensor
 
 from topofl._columns import SECONDS
-from topofl._support.check import shown
+from topofl._support.check import check_kind
 from topofl._support.public import public
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.exchanges.events import zero_times
 from topofl.clocks import AnyClock, Clock, as_clock
-from topofl.mixing import MixingMatrix
 
 __all__ = ["timed"]
 
@@ -60,10 +59,7 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
     >>> history["simulated_seconds"].tolist()
     [10.5, 21.0, 31.5]
     """
-    if not isinstance(algorithm, Algorithm):
-        raise TypeError(
-            f"`algorithm` must be an Algorithm such as dsgd(lr=0.1), got {shown(algorithm)}"
-        )
+    check_kind("algorithm", algorithm, Algorithm, "an Algorithm such as dsgd(lr=0.1)")
     if "clock" in algorithm.phases:
         raise ValueError(
             "`algorithm` must not be timed already or have a phase named 'clock', got "
@@ -97,20 +93,34 @@ def _measured(name: str, phase: Phase, clock: Clock) -> Phase:
     """Return a phase that adds its simulated seconds to those of the run."""
 
     def apply(models: Models, state: State, round: Round) -> State:
-        watched = _Watched(round, clock, name, round.state("clock")["seconds"])
-        return phase.apply(models, state, cast(Round, watched))
+        exchanges = cast(Any, round).exchanges
+        seconds = round.state("clock")["seconds"]
+        watched = _Watched(round, clock, name, seconds, exchanges, len(exchanges))
+        state = phase.apply(models, state, cast(Round, watched))
+        watched.wait_for_messages()
+        return state
 
     return phase._replace(apply=apply)
 
 
 @dataclass(eq=False)
 class _Watched:
-    """A round whose methods add the simulated seconds that they take to those of the run."""
+    """A round that adds the simulated seconds of what it does to those of the run.
+
+    Attributes
+    ----------
+    exchanges
+        The exchanges that the round counts.
+    waited
+        Number of these whose seconds have been added.
+    """
 
     round: Round
     clock: Clock
     name: str
     seconds: Tensor
+    exchanges: Sequence[Any]
+    waited: int
     calls: int = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -124,50 +134,23 @@ class _Watched:
 
     def train(self, models: Models, training: Training, state: State, **who: Any) -> np.ndarray:
         """Train, and add the time of the slowest node, per step if gradients are averaged."""
+        self.wait_for_messages()
         counts = self.round.train(models, training, state, **who)
-        rng = self._rng
         nodes = np.repeat(np.arange(len(counts)), counts // training.per_step)
-        taken = self.clock.steps(rng, nodes)
+        taken = self.clock.steps(self._rng, nodes)
         if training.gradient is None:
             self.seconds += float(np.bincount(nodes, taken, minlength=1).max())
         elif len(nodes):
             self.seconds += float(taken.reshape(len(counts), -1).max(axis=0).sum())
-            weights = training.gradient(self.round.topology)
-            nbytes = models.d * models.dtype.itemsize
-            for _ in range(int(counts.max())):
-                self._wait(weights, nbytes)
+        else:  # all nodes are frozen
+            self.waited = len(self.exchanges)
         return counts
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """Compute gradients, and add the time of the slowest node."""
+        self.wait_for_messages()
         self.seconds += float(self.clock.steps(self._rng, np.arange(self.round.n)).max())
         return self.round.gradients(models, batch_size, key)
-
-    def mix(
-        self,
-        weights: MixingMatrix,
-        values: Tensor | Models,
-        columns: Sequence[slice] = (slice(None),),
-        *,
-        scalars: int = 0,
-        server: bool = False,
-        counted: bool = True,
-    ) -> None:
-        """Mix values, and add the time of the slowest message, if any."""
-        self.round.mix(weights, values, columns, scalars=scalars, server=server, counted=counted)
-        if counted:  # running statistics may travel with models
-            self._wait(weights, cast(Any, self.round).exchanges[-1].nbytes, server)
-
-    def aggregate(self, weights: MixingMatrix, values: Tensor, rule: Any, **how: Any) -> None:
-        """Aggregate values, and add the time of the slowest message, if any."""
-        self.round.aggregate(weights, values, rule, **how)
-        if how.get("counted", True):
-            self._wait(weights, (values.shape[1] + how.get("scalars", 0)) * values.element_size())
-
-    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, **how: bool) -> None:
-        """Count messages, and add the time of the slowest one."""
-        self.round.send(weights, nbytes, **how)
-        self._wait(weights, nbytes, **how)
 
     def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """Record a value, or raise ``ValueError`` if it is simulated seconds."""
@@ -178,20 +161,23 @@ class _Watched:
             )
         self.round.note(name, value)
 
-    def _wait(self, weights: MixingMatrix, nbytes: int | np.ndarray, server: bool = False) -> None:
-        """Add the time of the slowest message of an exchange."""
-        rng = self._rng
-        if server:
-            if cast(Any, self.clock.delay).mean.ndim:
-                raise ValueError(
-                    "`delay` must be one number with a server, which has no row, got a table in "
-                    f"phase {self.name!r}"
-                )
-            nodes = np.unique(weights.weights.indices)
-            ways = [self.clock.messages(rng, nodes, nodes, nbytes) for _ in ("up", "down")]
+    def wait_for_messages(self) -> None:
+        """Add the time of the slowest message of each exchange since the last call."""
+        for exchange in self.exchanges[self.waited :]:
+            rng, weights, nbytes = self._rng, exchange.weights.weights, exchange.nbytes
+            if exchange.server:
+                if cast(Any, self.clock.delay).mean.ndim:
+                    raise ValueError(
+                        "`delay` must be one number with a server, which has no row, got a table "
+                        f"in phase {self.name!r}"
+                    )
+                nodes = np.unique(weights.indices)
+                ways = [self.clock.messages(rng, nodes, nodes, nbytes) for _ in ("up", "down")]
+            else:
+                receivers, senders = weights.nonzero()
+                apart = receivers != senders
+                receivers, senders = receivers[apart], senders[apart]
+                size = nbytes[senders] if isinstance(nbytes, np.ndarray) else nbytes
+                ways = [self.clock.messages(rng, senders, receivers, size)]
             self.seconds += float(sum(way.max(initial=0) for way in ways))
-            return
-        receivers, senders = weights.weights.nonzero()
-        receivers, senders = receivers[receivers != senders], senders[receivers != senders]
-        size = nbytes[senders] if isinstance(nbytes, np.ndarray) else nbytes
-        self.seconds += float(self.clock.messages(rng, senders, receivers, size).max(initial=0))
+        self.waited = len(self.exchanges)

@@ -13,6 +13,7 @@ from torch import Tensor
 from topofl._support.calls import evaluate_call
 from topofl._support.check import (
     check_int,
+    check_kind,
     check_nonnegative,
     check_positive,
     check_probability,
@@ -25,6 +26,18 @@ from topofl._support.text import is_number
 from topofl.algorithms.contract.phase import check_same_shape
 from topofl.algorithms.contract.round import Models, State, no_state
 from topofl.algorithms.contract.terms import Step, Term, checked_update, writable_result
+
+__all__ = [
+    "Descend",
+    "GradientPoint",
+    "ascent",
+    "constant",
+    "cosine",
+    "descend",
+    "exponential",
+    "lookahead",
+    "mixture",
+]
 
 Schedule = Callable[[int, int], float]
 """``lr(round, step)`` -> learning rate, at least 0; both count from 0."""
@@ -327,11 +340,7 @@ def descend(*terms: Term, lr: Rate) -> Descend:
     {'lr': 0.1, 'clip': 10.0, 'weight_decay': 0.001, 'momentum': 0.9}
     """
     for term in terms:
-        if not isinstance(term, Term):
-            raise TypeError(
-                "`terms` must be terms such as momentum(0.9) or Term('mine', update), got "
-                f"{shown(term)}"
-            )
+        check_kind("terms", term, Term, "terms such as momentum(0.9) or Term('mine', update)")
         check_takes(f"`update` of the term {term.name!r}", term.update, "g", "theta", "own", "step")
         for name in ("init", "begin"):
             check_takes(f"`{name}` of the term {term.name!r}", getattr(term, name), "models")

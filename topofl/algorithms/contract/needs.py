@@ -21,6 +21,17 @@ from topofl.topology import Topology, TopologyError, TopologySequence
 if TYPE_CHECKING:
     from topofl.algorithms.contract.phase import Algorithm
 
+__all__ = [
+    "Need",
+    "doubly_stochastic",
+    "equal_shares",
+    "needing",
+    "static",
+    "strongly_connected",
+    "symmetric",
+    "undirected",
+]
+
 P = ParamSpec("P")
 
 Graphs = Topology | TopologySequence

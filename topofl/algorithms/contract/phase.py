@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_int, check_positive, check_probability, check_switch, shown
+from topofl._support.check import check_int, check_kind, check_share, check_switch, shown
 from topofl._support.public import public
 from topofl._support.table import Table
 from topofl._support.text import printable
 from topofl.algorithms.contract.needs import Need
 from topofl.algorithms.contract.round import Models, Part, Round, State
+
+__all__ = ["Algorithm", "Phase", "chain", "on_all_models", "on_kept_models", "sampled", "sharing"]
 
 
 def check_same_shape(what: str, noun: str, made: object, like: Tensor, remedy: str = "") -> Tensor:
@@ -137,7 +139,7 @@ def sampled(amount: float | int) -> Participation:
     """
     is_share = isinstance(amount, float | np.floating)
     if is_share:
-        amount = check_positive("participation", check_probability("participation", amount))
+        amount = check_share("participation", amount)
     elif isinstance(amount, str) or amount is None:
         raise TypeError(
             "`participation` must be a number of nodes or a share such as 0.1, got "
@@ -334,11 +336,7 @@ def _check_phase(key: str, phase: object) -> None:
 
 def check_fine_tune(phase: object) -> Phase:
     """Return the phase for fine-tuning, or raise ``TypeError``."""
-    if not isinstance(phase, Phase):
-        raise TypeError(
-            f"`fine_tune` must be a Phase such as sgd(lr=0.1, epochs=5), got {shown(phase)}"
-        )
-    return phase
+    return check_kind("fine_tune", phase, Phase, "a Phase such as sgd(lr=0.1, epochs=5)")
 
 
 @public

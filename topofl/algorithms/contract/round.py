@@ -9,13 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._support.check import did_you_mean, shown
+from topofl._support.check import check_kind, did_you_mean, shown
 from topofl._support.public import public
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
 if TYPE_CHECKING:
     from topofl.algorithms.contract.local import Training
+
+__all__ = ["Models", "Part", "Round", "body", "everything", "head", "part"]
 
 
 @dataclass(frozen=True)
@@ -151,12 +153,8 @@ def as_part(name: str, value: object) -> Part:
     """Return a part of a model, given as a Part or as the name of a layer, or raise."""
     if isinstance(value, str) and value:
         return part(value)
-    if not isinstance(value, Part):
-        raise TypeError(
-            f"`{name}` must be a part of the model such as algorithms.head or a layer's name, got "
-            f"{shown(value)}"
-        )
-    return value
+    wanted = "a part of the model such as algorithms.head or a layer's name"
+    return check_kind(name, value, Part, wanted)
 
 
 State = dict[str, Tensor]
@@ -624,9 +622,5 @@ def no_state(models: Models) -> State:
 
 def check_key(key: object) -> str:
     """Return the key of a stream of minibatches, or raise ``TypeError``."""
-    if not isinstance(key, str):
-        raise TypeError(
-            "`key` must be text that names the minibatches of a round, such as 'first', got "
-            f"{shown(key)}"
-        )
-    return key
+    wanted = "text that names the minibatches of a round, such as 'first'"
+    return check_kind("key", key, str, wanted)

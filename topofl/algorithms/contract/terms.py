@@ -26,6 +26,21 @@ from topofl._support.public import public
 from topofl.algorithms.contract.phase import NO_BRANCHES, check_same_shape, explaining_meta_errors
 from topofl.algorithms.contract.round import Models, State, no_state
 
+__all__ = [
+    "Step",
+    "Term",
+    "adam",
+    "adamw",
+    "clip",
+    "correction",
+    "cosine_pull",
+    "masked",
+    "momentum",
+    "proximal",
+    "tracking",
+    "weight_decay",
+]
+
 
 class Step(NamedTuple):
     """The local step in which a term is applied.

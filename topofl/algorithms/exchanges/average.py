@@ -32,6 +32,8 @@ from topofl.algorithms.contract.round import (
 )
 from topofl.mixing import MixingMatrix, average_of
 
+__all__ = ["Aggregation", "aggregate", "gossip", "push_sum", "server_average"]
+
 
 @public
 def gossip(share: Part = everything) -> Phase:
@@ -221,14 +223,12 @@ def server_average(
     {'weights': 'data', 'participation': '0.1 of all'}
     """
     share = as_part("share", share)
-    # cached, so that a history stores one matrix for all rounds with the same participants
-    matrix = lru_cache(maxsize=1)(server_weights)
+    matrix = server_weights()
 
     def apply(models: Models, state: State, round: Round) -> State:
         chosen = None if participants is None else participants(round)
         sizes = round.sizes.astype(float) if weighted else np.ones(len(round.sizes))
-        weights = matrix(sizes.tobytes(), None if chosen is None else chosen.tobytes())
-        round.mix(weights, models, models.columns(share), server=True)
+        round.mix(matrix(sizes, chosen), models, models.columns(share), server=True)
         return state
 
     settings = {"weights": "data" if weighted else "equal"} | share_setting(share)
@@ -236,13 +236,20 @@ def server_average(
     return Phase(_checked(share), apply, settings, rowwise=True)
 
 
-def server_weights(sizes: bytes, chosen: bytes | None) -> MixingMatrix:
-    """Return the mixing matrix of a server, from the bytes of (n,) sizes and (n,) booleans.
+def server_weights() -> Callable[[np.ndarray, np.ndarray | None], MixingMatrix]:
+    """Return the function from (n,) sizes and (n,) participants to the matrix of a server.
 
-    Bytes are hashable, so that the result can be cached.
+    Rounds with equal arguments share one matrix, which histories store once.
     """
-    return average_of(
-        np.frombuffer(sizes), None if chosen is None else np.frombuffer(chosen, dtype=bool)
+
+    @lru_cache(maxsize=1)
+    def of_bytes(sizes: bytes, chosen: bytes | None) -> MixingMatrix:
+        return average_of(
+            np.frombuffer(sizes), None if chosen is None else np.frombuffer(chosen, dtype=bool)
+        )
+
+    return lambda sizes, chosen: of_bytes(
+        sizes.tobytes(), None if chosen is None else chosen.tobytes()
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.calls import evaluate_call
-from topofl._support.check import check_int, check_positive, check_takes, shown
+from topofl._support.check import check_int, check_kind, check_positive, check_takes, shown
 from topofl._support.public import public
 from topofl._support.seeding import random_keys
 from topofl.algorithms.contract.phase import (
@@ -24,6 +24,8 @@ from topofl.algorithms.contract.phase import (
 )
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.terms import zeros
+
+__all__ = ["Compressor", "no_compression", "quantized", "random_k", "sign", "top_k"]
 
 BLOCK = 2**20
 """Numbers compressed at a time, 4 MB in float32, but at least one row."""
@@ -346,11 +348,9 @@ def check_compressor(compressor: object) -> Compressor:
         functions = (top_k, random_k, sign, quantized, no_compression)
         by_name = {function.__name__: function for function in functions}
         made = evaluate_call("compressor", compressor, by_name, "top_k(0.1)")
-    if not isinstance(made, Compressor):
-        raise TypeError(
-            '`compressor` must be a Compressor such as top_k(0.1), or "top_k(0.1)", got '
-            f"{shown(compressor)}"
-        )
+    made = check_kind(
+        "compressor", made, Compressor, 'a Compressor such as top_k(0.1), or "top_k(0.1)"'
+    )
     own, name = made.apply, f"the compressor {made.name!r}"
     for part, names in _ARGUMENTS.items():
         check_takes(f"`{part}` of {name}", getattr(made, part), *names)
@@ -366,14 +366,6 @@ def check_compressor(compressor: object) -> Compressor:
         return result
 
     return replace(made, apply=checked)
-
-
-def check_consensus_step(gamma: object) -> float:
-    """Return the consensus step size, in (0, 1], or raise."""
-    gamma = check_positive("gamma", gamma)
-    if gamma > 1:
-        raise ValueError(f"`gamma` must be above 0 and at most 1 (full averaging), got {gamma:g}")
-    return gamma
 
 
 def message_bytes(compressor: Compressor, values: Tensor) -> int:

@@ -14,6 +14,8 @@ from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import average_of_chosen
 from topofl.topologies.collaboration import WORST, double_greedy, shuffled, translate_queries
 
+__all__ = ["greedy_peers", "random_peers"]
+
 
 @public
 def greedy_peers(

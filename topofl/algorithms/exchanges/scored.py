@@ -31,6 +31,8 @@ from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import MixingMatrix, average_of_chosen
 from topofl.topology import Topology
 
+__all__ = ["refresh_losses", "scored_peers"]
+
 LOSSES = "losses"
 """State (n, n) float64: the loss of i's model on j's examples, inf if never evaluated."""
 

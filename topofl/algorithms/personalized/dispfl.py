@@ -1,6 +1,6 @@
 """Dis-PFL: personalized sparse models with evolving masks."""
 
-from topofl._support.check import check_choice, check_int, check_positive, check_probability
+from topofl._support.check import check_choice, check_int, check_probability, check_share
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
 from topofl.algorithms.contract.local import sgd_of_rounds
@@ -95,7 +95,7 @@ def dispfl(
     >>> round(float(sparse["bytes"][-1] / dense["bytes"][-1]), 2)  # half of the weights, and masks
     0.53
     """
-    dense_ratio = check_positive("dense_ratio", check_probability("dense_ratio", dense_ratio))
+    dense_ratio = check_share("dense_ratio", dense_ratio)
     how = (momentum, lr_decay, weight_decay, clip)
     local = sgd_of_rounds(lr, batch_size, epochs, *how, terms=[masked(MASK)])
     exchange = prune_and_average(

@@ -9,11 +9,10 @@ from torch import Tensor
 from topofl._support.check import check_nonnegative, check_switch
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
-from topofl.algorithms.contract.local import sgd_descent, train
-from topofl.algorithms.contract.objective import Apply, Objective
+from topofl.algorithms.contract.local import Apply, Objective, sgd_descent, train
 from topofl.algorithms.contract.phase import Algorithm, Participation, Phase, chain, sampled
 from topofl.algorithms.contract.round import Models, Part, Round, State, as_part, head, no_state
-from topofl.algorithms.exchanges.average import server_weights
+from topofl.mixing import average_of
 from topofl.tasks import Function
 
 __all__ = ["fedproto"]
@@ -103,7 +102,8 @@ def fedproto(
         participants=participants,
         objective=near_prototypes,
     )
-    exchange = _averaged(layer, participants if check_switch("server", server) else None, server)
+    check_switch("server", server, auto=False)
+    exchange = _averaged(layer, participants, server)
     return chain("fedproto", local=local, exchange=exchange)
 
 
@@ -133,7 +133,7 @@ def _no_prototypes(layer: Part, models: Models) -> State:
     }
 
 
-def _averaged(layer: Part, participants: Participation | None, server: bool) -> Phase:
+def _averaged(layer: Part, participants: Participation, server: bool) -> Phase:
     """Return the phase that averages prototypes over the nodes that have examples of a class."""
 
     def apply(models: Models, state: State, round: Round) -> State:
@@ -143,13 +143,8 @@ def _averaged(layer: Part, participants: Participation | None, server: bool) -> 
         counts = sums[:, :, -1:]
         present = (counts > 0).to(sums)
         sent = torch.cat([sums[:, :, :-1] / counts.clamp(min=1), present], 2).flatten(1)
-        chosen = None if participants is None else participants(round)
-        equal = np.ones(round.n).tobytes()
-        weights = (
-            server_weights(equal, None if chosen is None else chosen.tobytes())
-            if server
-            else round.weights
-        )
+        equal = np.ones(round.n)
+        weights = average_of(equal, participants(round)) if server else round.weights
         round.mix(weights, sent, server=server)
         averaged = sent.view(sums.shape)
         shares = averaged[:, :, -1:]

@@ -74,7 +74,7 @@ def partitioner(
             ]
             name = f"{function.__name__}({', '.join([dataset.name, f'n={len(shares)}', *words])})"
             origin = seed_of(rng, "partition")
-            parts = _parts(shares, labels_of(dataset), rng, *fractions.values())
+            parts = _parts(shares, labels_of(dataset), rng, list(fractions.values()))
             return Partition(dataset, *parts, name=name, overlapping=overlapping, seed=origin)
 
         make.__signature__ = takes  # pyright: ignore[reportAttributeAccessIssue]
@@ -99,18 +99,14 @@ def _check_n(dataset: Dataset, n: int, by_label: bool) -> int:
 
 
 def _parts(
-    shares: Shares,
-    labels: np.ndarray,
-    rng: np.random.Generator,
-    val_fraction: float,
-    test_fraction: float,
+    shares: Shares, labels: np.ndarray, rng: np.random.Generator, fractions: Sequence[float]
 ) -> tuple[Shares, Shares, Shares]:
     """Return the examples of each node for training, validation and test."""
-    if not (val_fraction or test_fraction):
+    if not any(fractions):
         return shares, (), ()
     train, val, test = [], [], []
     for node, share in enumerate(shares):
-        val_size, test_size = _held_out_sizes(node, len(share), val_fraction, test_fraction)
+        val_size, test_size = _held_out_sizes(node, len(share), *fractions)
         for_test, rest = stratified(share, labels, test_size, rng)
         for_val, rest = stratified(rest, labels, val_size, rng)
         train.append(rest)

@@ -3,30 +3,12 @@
 import numpy as np
 
 from topofl._support.check import check_int, check_positive
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.data._labels import by_class
 from topofl.data.dataset import Dataset
 from topofl.data.partition import labels_of
-from topofl.data.partitioners._dealing import (
-    Shares,
-    best_cut,
-    best_division,
-    check_classes_per_node,
-    deal,
-    deal_again,
-    drawn_classes,
-    drawn_counts,
-    even_counts,
-    fill,
-    holders,
-    is_feasible,
-    log_dirichlet,
-    nearest_feasible,
-    partitioner,
-    repaired,
-    shared_out,
-    stock_of,
-)
+from topofl.data.partitioners import _dealing as dealing
+from topofl.data.partitioners._dealing import Shares, partitioner, stock_of
 
 __all__ = [
     "dirichlet_per_class",
@@ -46,7 +28,7 @@ def shards(
     n: int,
     per_node: int = 2,
     *,
-    seed: int | np.random.Generator,
+    seed: Seed,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
 ) -> Shares:
@@ -101,12 +83,7 @@ def shards(
 
 @partitioner(by_label=False)
 def iid(
-    dataset: Dataset,
-    n: int,
-    *,
-    seed: int | np.random.Generator,
-    val_fraction: float = 0.0,
-    test_fraction: float = 0.0,
+    dataset: Dataset, n: int, *, seed: Seed, val_fraction: float = 0.0, test_fraction: float = 0.0
 ) -> Shares:
     """Return a uniformly random partition of the training examples; sizes differ by at most one.
 
@@ -132,12 +109,7 @@ def iid(
 
 @partitioner()
 def one_class_per_node(
-    dataset: Dataset,
-    n: int,
-    *,
-    seed: int | np.random.Generator,
-    val_fraction: float = 0.0,
-    test_fraction: float = 0.0,
+    dataset: Dataset, n: int, *, seed: Seed, val_fraction: float = 0.0, test_fraction: float = 0.0
 ) -> Shares:
     """Return a partition with one class per node and about equally many nodes per class.
 
@@ -172,9 +144,9 @@ def one_class_per_node(
     """
     stock = stock_of(dataset)
     rng = stream(seed, "partition")
-    classes = rng.permutation(np.repeat(np.arange(len(stock)), shared_out(n, stock, rng)))
-    counts = even_counts(np.eye(len(stock), dtype=bool)[classes], stock, rng)
-    return deal(dataset, counts, rng)
+    classes = rng.permutation(np.repeat(np.arange(len(stock)), dealing.shared_out(n, stock, rng)))
+    counts = dealing.even_counts(np.eye(len(stock), dtype=bool)[classes], stock, rng)
+    return dealing.deal(dataset, counts, rng)
 
 
 @partitioner()
@@ -183,7 +155,7 @@ def dirichlet_per_client(
     n: int,
     *,
     alpha: float,
-    seed: int | np.random.Generator,
+    seed: Seed,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
 ) -> Shares:
@@ -229,9 +201,9 @@ classes=1..6 per node)
     """
     alpha = check_positive("alpha", alpha)
     rng = stream(seed, "partition")
-    log_priors = log_dirichlet(alpha, (n, dataset.n_classes), rng)
-    counts = fill(log_priors, stock_of(dataset), len(dataset.train) // n, rng)
-    return deal(dataset, counts, rng)
+    log_priors = dealing.log_dirichlet(alpha, (n, dataset.n_classes), rng)
+    counts = dealing.fill(log_priors, stock_of(dataset), len(dataset.train) // n, rng)
+    return dealing.deal(dataset, counts, rng)
 
 
 @partitioner()
@@ -240,7 +212,7 @@ def dirichlet_per_class(
     n: int,
     *,
     alpha: float,
-    seed: int | np.random.Generator,
+    seed: Seed,
     min_size: int = 10,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
@@ -297,8 +269,10 @@ train=10..73 and classes=1..9 per node)
             f"examples, got {min_size}; use min_size={total // n}{fewer}"
         )
     rng = stream(seed, "partition")
-    counts = repaired(best_division(n, stock_of(dataset), alpha, min_size, rng), min_size)
-    return deal(dataset, counts, rng)
+    counts = dealing.repaired(
+        dealing.best_division(n, stock_of(dataset), alpha, min_size, rng), min_size
+    )
+    return dealing.deal(dataset, counts, rng)
 
 
 @partitioner()
@@ -307,7 +281,7 @@ def pathological(
     n: int,
     *,
     classes_per_node: int,
-    seed: int | np.random.Generator,
+    seed: Seed,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
 ) -> Shares:
@@ -351,9 +325,9 @@ def pathological(
 classes=2..2 per node)
     """
     stock = stock_of(dataset)
-    classes_per_node = check_classes_per_node(classes_per_node, stock)
-    if not is_feasible(stock, n, classes_per_node):
-        fewer_nodes, fewer_classes = nearest_feasible(stock, n, classes_per_node)
+    classes_per_node = dealing.check_classes_per_node(classes_per_node, stock)
+    if not dealing.is_feasible(stock, n, classes_per_node):
+        fewer_nodes, fewer_classes = dealing.nearest_feasible(stock, n, classes_per_node)
         rarest = int(np.where(stock > 0, stock, stock.max()).argmin())
         raise ValueError(
             "`classes_per_node` must leave an example of each class for every node that holds it, "
@@ -362,18 +336,13 @@ classes=2..2 per node)
             + (f" or classes_per_node={fewer_classes}" if fewer_classes else "")
         )
     rng = stream(seed, "partition")
-    counts = even_counts(holders(stock, n, classes_per_node, rng), stock, rng)
-    return deal(dataset, counts, rng)
+    counts = dealing.even_counts(dealing.holders(stock, n, classes_per_node, rng), stock, rng)
+    return dealing.deal(dataset, counts, rng)
 
 
 @partitioner(overlapping=True)
 def pathological_shared(
-    dataset: Dataset,
-    n: int,
-    *,
-    classes_per_node: int,
-    seed: int | np.random.Generator,
-    val_fraction: float = 0.0,
+    dataset: Dataset, n: int, *, classes_per_node: int, seed: Seed, val_fraction: float = 0.0
 ) -> Shares:
     """Return a partition with random classes per node and equal sizes; nodes may share examples.
 
@@ -423,7 +392,7 @@ def pathological_shared(
 train=29..29 and classes=2..2 per node, overlapping)
     """
     stock = stock_of(dataset)
-    classes_per_node = check_classes_per_node(classes_per_node, stock)
+    classes_per_node = dealing.check_classes_per_node(classes_per_node, stock)
     size = len(dataset.train) // n
     rarest = np.cumsum(np.sort(stock[stock > 0]))
     if (room := int(rarest[classes_per_node - 1])) < size:  # any classes must fill a node
@@ -434,9 +403,9 @@ train=29..29 and classes=2..2 per node, overlapping)
             f"classes_per_node={np.searchsorted(rarest, size) + 1}"
         )
     rng = stream(seed, "partition")
-    drawn = drawn_classes(stock, n, classes_per_node, rng)
-    counts = np.array([drawn_counts(np.where(own, stock, 0), size, rng) for own in drawn])
-    return deal_again(dataset, counts, rng)
+    drawn = dealing.drawn_classes(stock, n, classes_per_node, rng)
+    counts = np.array([dealing.drawn_counts(np.where(own, stock, 0), size, rng) for own in drawn])
+    return dealing.deal_again(dataset, counts, rng)
 
 
 @partitioner()
@@ -445,7 +414,7 @@ def pathological_dirichlet(
     n: int,
     *,
     classes_per_node: int,
-    seed: int | np.random.Generator,
+    seed: Seed,
     alpha: float = 0.5,
     min_per_class: int = 10,
     val_fraction: float = 0.0,
@@ -497,11 +466,11 @@ def pathological_dirichlet(
     30
     """
     stock = stock_of(dataset)
-    classes_per_node = check_classes_per_node(classes_per_node, stock)
+    classes_per_node = dealing.check_classes_per_node(classes_per_node, stock)
     alpha = check_positive("alpha", alpha)
     least = check_int("min_per_class", min_per_class, minimum=1)
     rng = stream(seed, "partition")
-    drawn = drawn_classes(stock, n, classes_per_node, rng)
+    drawn = dealing.drawn_classes(stock, n, classes_per_node, rng)
     counts = np.zeros((n, len(stock)), np.int64)
     for label in np.flatnonzero(drawn.any(axis=0)):
         nodes = np.flatnonzero(drawn[:, label])
@@ -515,6 +484,6 @@ def pathological_dirichlet(
                 f"that drew class {dataset.name_of(int(label))}, which has {stock[label]} training "
                 f"examples, got {least}; {remedy}"
             )
-        cut = best_cut(len(nodes), int(stock[label]), alpha, least, rng)
-        counts[nodes, label] = repaired(cut[:, None], least)[:, 0]
-    return deal(dataset, counts, rng)
+        cut = dealing.best_cut(len(nodes), int(stock[label]), alpha, least, rng)
+        counts[nodes, label] = dealing.repaired(cut[:, None], least)[:, 0]
+    return dealing.deal(dataset, counts, rng)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from topofl._support.check import check_int, check_sequence, did_you_mean, shown
 from topofl._support.public import public
-from topofl._support.seeding import seed_of, stream
+from topofl._support.seeding import Seed, seed_of, stream
 from topofl.data._labels import as_classes, as_names, repeated
 from topofl.data.arrays import (
     Part,
@@ -32,7 +32,7 @@ def natural(
     dataset: Dataset,
     n: int | None = None,
     *,
-    seed: int | np.random.Generator,
+    seed: Seed,
     classes_per_node: int | None = None,
     min_size: int = 10,
     owners: Sequence[Hashable] | None = None,

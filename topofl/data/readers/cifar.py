@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from topofl._support.check import check_choice, check_int, check_path
 from topofl._support.files import read_file
+from topofl._support.seeding import Seed
 from topofl.data._labels import validation
 from topofl.data.dataset import Dataset, first_complete, reader, with_notes
 
@@ -58,7 +59,7 @@ def cifar10(
     root: str | os.PathLike[str] | None = None,
     *,
     val: int = 0,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
     verify: bool = True,
     downscale: int = 1,
 ) -> Dataset:
@@ -131,7 +132,7 @@ def cifar100(
     root: str | os.PathLike[str] | None = None,
     *,
     val: int = 0,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
     verify: bool = True,
     labels: str = "fine",
     downscale: int = 1,
@@ -185,13 +186,7 @@ def cifar100(
 
 
 def _dataset(
-    dataset: str,
-    root: object,
-    key: str,
-    val: int,
-    seed: int | np.random.Generator,
-    verify: bool,
-    downscale: int,
+    dataset: str, root: object, key: str, val: int, seed: Seed, verify: bool, downscale: int
 ) -> Dataset:
     """Return a dataset with the labels `key`, read from the first layout found in `root`."""
     if 32 % check_int("downscale", downscale, minimum=1, maximum=32):

@@ -21,6 +21,7 @@ from torch import Tensor
 from topofl._support.check import check_int, check_path, check_switch
 from topofl._support.files import check_regular, read_file
 from topofl._support.machine import total_memory
+from topofl._support.seeding import Seed
 from topofl.data._labels import validation
 from topofl.data.dataset import Dataset, first_complete, reader, with_notes
 
@@ -216,7 +217,7 @@ def tiny_imagenet(
     root: str | os.PathLike[str] | None = None,
     *,
     val: int = 0,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
     size: int | tuple[int, int] | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> Dataset:

@@ -13,7 +13,7 @@ import torch
 
 from topofl._support.check import check_fraction, check_path, shown
 from topofl._support.files import read_file
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.data.dataset import Dataset, reader
 
 __all__ = ["femnist"]
@@ -35,7 +35,7 @@ def femnist(
     *,
     classes: str = "0-9A-Za-z",
     test: float | None = None,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     """Return FEMNIST, handwritten characters with known writers, from the JSON files of LEAF.
 

@@ -17,7 +17,7 @@ from topofl._support.check import check_choice, check_int, check_path, check_swi
 from topofl._support.datasets import INSIDE
 from topofl._support.machine import total_memory
 from topofl._support.public import public
-from topofl._support.seeding import stream
+from topofl._support.seeding import Seed, stream
 from topofl.data._labels import stratified, validation
 from topofl.data.dataset import Dataset, first_complete, reader, with_notes
 
@@ -49,9 +49,7 @@ images, the size in TensorFlow Datasets.
 
 
 @reader
-def digits(
-    *, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0, enlarge: int = 1
-) -> Dataset:
+def digits(*, test: int = 300, val: int = 0, seed: Seed = 0, enlarge: int = 1) -> Dataset:
     """Return the 1,797 handwritten digits of scikit-learn, a real dataset that needs no files.
 
     Parameters
@@ -116,7 +114,7 @@ def mnist(
     root: str | os.PathLike[str] | None = None,
     *,
     val: int = 10_000,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
     verify: bool = True,
 ) -> Dataset:
     """Return MNIST from its four IDX files, with the validation split of D-Cliques.
@@ -179,11 +177,7 @@ def mnist(
 
 @reader
 def fashion_mnist(
-    root: str | os.PathLike[str] | None = None,
-    *,
-    val: int = 0,
-    seed: int | np.random.Generator = 0,
-    verify: bool = True,
+    root: str | os.PathLike[str] | None = None, *, val: int = 0, seed: Seed = 0, verify: bool = True
 ) -> Dataset:
     """Return Fashion-MNIST from its four IDX files: 70,000 images of clothing in 10 classes.
 
@@ -262,7 +256,7 @@ def emnist(
     *,
     split: str = "balanced",
     val: int = 0,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
     verify: bool = True,
 ) -> Dataset:
     """Return a split of EMNIST from its four IDX files: handwritten digits and letters, upright.
@@ -416,9 +410,7 @@ def _mean_and_std(images: np.ndarray) -> tuple[float, float]:
     return round(float(mean), 4), max(round(float(np.sqrt(variance)), 4), 1e-4)
 
 
-def _dataset(
-    found: _Found, classes: int, name: str, val: int, seed: int | np.random.Generator, **scale: Any
-) -> Dataset:
+def _dataset(found: _Found, classes: int, name: str, val: int, seed: Seed, **scale: Any) -> Dataset:
     """Return a dataset with `val` training images held out for validation."""
     images, labels, train_size = found
     splits = validation(labels, train_size, val, seed)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from topofl._support.check import check_path, did_you_mean, shown
+from topofl._support.check import check_kind, check_path, did_you_mean, shown
 from topofl._support.files import check_regular
 from topofl._support.public import public
+from topofl._support.seeding import Seed
 from topofl._support.text import is_number
 from topofl.data._labels import is_missing
 from topofl.data.dataset import Dataset, reader
@@ -36,7 +37,7 @@ def from_dataframe(
     val: Any = None,
     class_names: Sequence[str] | None = None,
     name: str = "frame",
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     """Return a dataset from the columns of a data frame.
 
@@ -123,7 +124,7 @@ def from_csv(
     delimiter: str = ",",
     encoding: str = "utf-8",
     name: str | None = None,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     r"""Return a dataset from the columns of a CSV file.
 
@@ -292,7 +293,7 @@ def from_huggingface(
     val: float | str | None = None,
     class_names: Sequence[str] | None = None,
     name: str | None = None,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
     mean: Any = 0.0,
     std: Any = 1.0,
 ) -> Dataset:
@@ -421,8 +422,7 @@ def _splits(dataset: Any, train: str) -> dict[str, Any]:
 
     The ``num_rows`` of a dataset is a number, that of a ``DatasetDict`` is a mapping.
     """
-    if not isinstance(train, str):
-        raise TypeError(f"`train` must be the name of a split, got {shown(train)}; e.g. 'train'")
+    check_kind("train", train, str, "the name of a split", "e.g. 'train'")
     is_dataset = isinstance(getattr(dataset, "num_rows", None), int)
     return dict(dataset) if isinstance(dataset, Mapping) and not is_dataset else {train: dataset}
 

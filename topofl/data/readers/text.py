@@ -6,6 +6,7 @@ import numpy as np
 
 from topofl._support.check import check_fraction, check_int, check_path, shown
 from topofl._support.files import read_file
+from topofl._support.seeding import Seed
 from topofl.data.arrays import from_arrays
 from topofl.data.dataset import Dataset, reader, with_notes
 
@@ -20,7 +21,7 @@ def text_files(
     vocabulary: str | None = None,
     test: float = 0.1,
     val: float = 0.0,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
 ) -> Dataset:
     """Return sequences of tokens from the text files of a folder, to predict the next token.
 
