@@ -141,6 +141,7 @@ VALUES = [
     ),
     ("put it next to the experiment's file, start topofl in", graph("no_such:wheel")),
     ("Python finds no module mine_.part", graph("mine_.part:wheel")),
+    ("of a module, not of its file, got mine_.py; write mine_:wheel", graph("mine_.py:wheel")),
     (
         ("module mine_ (", "mine_.py) has no function `weel`; did you mean 'wheel'?"),
         graph("mine_:weel"),

@@ -101,6 +101,10 @@ VALUE_ERRORS = {
         misfit(classification(), 2, TOKENS[:, 0]),
         misfit(classification(), 7, TOKENS[:, 0]),
     ),
+    (
+        "`targets` must be classes (N,) of int64, got shape (60, 5)",
+        "or give run another task, e.g. task=topofl.tasks.next_token()",
+    ): tokens(FIRST, REST, task=None),
     "the model's outputs, (3,) per": misfit(regression(), 3, NUMBERS),
     "`targets` must be 0 or 1, got": misfit(multi_label(), 2, NUMBERS),
     "(N, labels) with labels=(2,) as": misfit(multi_label(), 2, LABELS),

@@ -217,7 +217,7 @@ def _load(target: str) -> Function:
             "a name with a colon must be module:function, as in mymodule:wheel, or "
             "package.module:wheel"
         )
-    if name.endswith(".py") and Path(name).is_file():
+    if name.endswith(".py") and any(Path(folder, name).is_file() for folder in sys.path):
         must = "a name with a colon must be that of a module, not of its file"
         raise ValueError(f"{must}, got {name}; write {name.removesuffix('.py')}:{path}")
     found: Any = _imported(name)

@@ -253,7 +253,7 @@ def takes_edges(module: nn.Module) -> bool:
 
 OF_GRAPHS = (
     "this network takes the edges of a graph, so let graphs = data.from_pyg(...) make the clients, "
-    "and give graphs.network(model), whose inputs are numbers of vertices"
+    "and give graphs.network(model, clients), whose inputs are numbers of vertices"
 )
 """The remedy for networks that are applied to edges."""
 
@@ -356,9 +356,21 @@ def layers_of(model: nn.Module, inputs: Tensor) -> list[Layer]:
     Parameters
     ----------
     model
-        The network, which is not changed.
+        The network, which is not changed. If it has `node_buffers`, as one of
+        :func:`topofl.models.of_kinds`, every kind of nodes is tried.
     inputs
-        Two examples.
+        (2, ...) two examples, in the dtype of the network or, as token ids, in their own.
+
+    Returns
+    -------
+    layers
+        One for each layer, and one for the whole network. An error of the network itself is the
+        reason why it is refused.
+
+    Raises
+    ------
+    ValueError
+        If its `node_buffers` are not one row for each node.
 
     Examples
     --------
@@ -548,7 +560,8 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
     if task.misfit is not None and (why := task.misfit(outputs.detach().cpu(), targets)):
         raise ValueError(
             f"`targets` must be {why}, in the task {task.name}; change the targets or the model's "
-            "last layer, or give run another task, e.g. task=topofl.tasks.regression()"
+            "last layer, or give run another task, e.g. "
+            f"task=topofl.tasks.{_fitting(outputs, targets)}()"
         )
     # cloned, since the targets may have been created in inference mode
     sample = targets[: len(inputs)].to(outputs.device).clone()
@@ -571,6 +584,12 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
         if not score.whole:
             _numbers(f"{name!r}", score.function, outputs.detach(), sample)
     _warn_of_probabilities(outputs.detach(), task)
+
+
+def _fitting(outputs: Tensor, targets: Tensor) -> str:
+    """Return the name of a task for targets that are a token for each position, or numbers."""
+    sequences = outputs.dim() == 3 and outputs.shape[1:2] == targets.shape[1:]
+    return "next_token" if sequences and targets.dtype == torch.int64 else "regression"
 
 
 def _check_ids(module: nn.Module, inputs: Tensor, dataset: Dataset) -> None:
