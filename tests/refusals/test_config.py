@@ -155,6 +155,11 @@ VALUES = [
         "bad.toml: [mixing] `mixing` must",
         text(TEXT, "mixing=uniform", "algorithm=d2,lr=0.1", "topology=star"),
     ),
+    (
+        ("bad.toml: an experiment takes ", "not 'rounds'; write it in [run]"),
+        text(TEXT, "rounds=3"),
+        text(TEXT, "run.rounds=3"),
+    ),
     ("not 'algoritm'; did you mean 'algorithm'", lambda: config.override({}, ["algoritm.lr=1"])),
     (
         ("`--set` must name a key of a table, 'clock' is 'Clock()'", "as a whole"),

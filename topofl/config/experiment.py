@@ -217,6 +217,9 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
     """
     tables = read(path)
     with at(f"{path}:"):
+        _check_place(
+            "an experiment", [text.partition("=")[0].strip() for text in assignments], TABLES
+        )
         return build(with_modules(override(tables, assignments), path))
 
 
