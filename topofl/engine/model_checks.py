@@ -269,13 +269,20 @@ def _remedy(module: nn.Module, inputs: Tensor, n_classes: int | None, error: Exc
 
 def takes_edges(module: nn.Module) -> bool:
     """Whether a network is applied to the edges of a graph, as those of PyTorch Geometric are."""
-    takes = ["edge_index" in inspect.signature(own.forward).parameters for own in module.modules()]
+    takes = ["edge_index" in _parameters(own) for own in module.modules()]
     return takes[0] or (any(takes) and len(_required(module)) > 1)
+
+
+def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):  # of functions that are not written in Python
+        return {}
 
 
 def _required(module: nn.Module) -> list[str]:
     """Return the names of the inputs without which a network cannot be applied."""
-    taken = inspect.signature(module.forward).parameters.values()
+    taken = _parameters(module).values()
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [one.name for one in taken if one.kind in places and one.default is one.empty]
 
