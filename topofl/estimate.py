@@ -5,7 +5,7 @@ They stand on a dry run of the first rounds, on tensors without memory.
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
@@ -61,6 +61,9 @@ _DRAWN_EVENTS = 20_000
 
 _PRECISION = 0.01
 """Relative standard error at which the mean of random messages is precise enough."""
+
+_COSTLY = 0.02
+"""Share of a round's seconds above which the cost of a column is named."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,9 @@ class Estimate:
         Incoming and outgoing traffic of the node with the most.
     seconds_per_round, seconds_per_evaluation
         Measured by the probe; None without one. Neither includes fine-tuning.
+    seconds_of_columns
+        Measured by the probe: what the columns that ``Evaluation(without=...)`` leaves out cost per
+        evaluation, by name. Empty without a probe.
     drawn
         If a method draws its messages at random: (number of rounds in the mean, fewest and most
         messages per round); otherwise None.
@@ -184,6 +190,7 @@ class Estimate:
     busiest_bytes: int
     seconds_per_round: float | None = None
     seconds_per_evaluation: float | None = None
+    seconds_of_columns: Mapping[str, float] = field(default_factory=dict, hash=False)
     history: int = 0
     drawn: tuple[int, int, int] | None = None
     file: int = 0
@@ -249,11 +256,22 @@ class Estimate:
         if self.drawn is not None:
             blocks.append(self._drawn_text(*self.drawn))
         if self.seconds_per_round is not None and self.seconds_per_evaluation is not None:
-            times = (
+            times = [
                 ("per round", self.seconds_per_round),
                 ("per evaluation", self.seconds_per_evaluation),
-            )
-            blocks.append(Table(("measured by a probe", "seconds"), times))
+            ]
+            costly = {
+                name: seconds
+                for name, seconds in self.seconds_of_columns.items()
+                if seconds > _COSTLY * self.seconds_per_round
+            }
+            times += [(f"  for {name}", seconds) for name, seconds in costly.items()]
+            blocks.append(Table(("measured by a probe", "seconds"), tuple(times)))
+            if costly:
+                blocks.append(
+                    f"Evaluation(without={tuple(costly)}) leaves out columns that cost more than "
+                    f"{_COSTLY:.0%} of a round each"
+                )
         return blocks
 
     def _free_text(self) -> str:

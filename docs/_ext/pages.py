@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import kernels
 from sphinx.application import Sphinx
 
 __all__ = ["as_notebook", "as_page", "setup"]
@@ -103,5 +104,7 @@ def _separate_profile() -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
     _separate_profile()
+    if hasattr(os, "fork"):
+        kernels.start()
     app.connect("source-read", _read)
     return {"parallel_read_safe": True}

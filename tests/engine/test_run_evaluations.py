@@ -331,6 +331,20 @@ def test_data_without_a_test_set_name_the_remedy(unscored):
     assert found.evaluation == 0
 
 
+@pytest.mark.parametrize("name", ["consensus_distance", "gradient_diversity"])
+def test_columns_that_are_left_out_are_nan_and_all_else_is_as_before(name):
+    whole, run = (own_run(algorithms.dsgd(lr=0.1), without=without) for without in ((), name))
+    assert torch.equal(run.models.flat, whole.models.flat)
+    assert np.isnan(run[name]).all()
+    assert not np.isnan(whole[name][1:]).any()
+    others = {*whole.evaluations} - {name}
+    assert others == {*run.evaluations} - {name}
+    for other in others:
+        np.testing.assert_array_equal(run[other], whole[other])
+    assert run.meta["evaluation"]["without"] == [name]
+    assert "without" not in whole.meta["evaluation"]
+
+
 def test_runs_without_scores_record_what_is_no_score():
     pushed = own_run(algorithms.osgp(lr=0.1), on=())
     kept = {"round", "consensus_distance", "gradient_diversity", "push_weight"}

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch import nn
 
 import topofl
 from tests import problems
@@ -12,6 +13,8 @@ from tests.estimate.helpers import ESTIMATE, need
 from topofl import algorithms
 from topofl.engine import probe
 from topofl.engine.plan import SHARED_WORK, Plan, Sizes
+from topofl.engine.population import Held, Layout, Population
+from topofl.engine.ranks import one_process
 
 LOOPED = probe.Timing(Plan("looped", 1, 1, 1), 0.0, 1.0, 1.0)
 
@@ -35,6 +38,27 @@ def test_a_probe_trains_and_changes_nothing(name):
     assert result.seconds_per_evaluation > 0
     assert "per evaluation" in str(result)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_a_probe_names_columns_that_cost_much_of_a_round(monkeypatch):
+    seconds = {"consensus_distance": 0.2, "gradient_diversity": 0.01}
+    timing = probe.Timing(Plan("looped", 1, 1, 1), 0.0, 1.0, 1.0, seconds)
+    monkeypatch.setattr(probe, "_trial", lambda setup, nodes: timing)
+    result = need(algorithms.dsgd(0.1), probe=True, nodes=1, executor="looped")
+    found = result.seconds_of_columns
+    assert found["consensus_distance"] == pytest.approx(20 * found["gradient_diversity"])
+    assert "Evaluation(without=('consensus_distance',)) leaves out" in str(result)
+    assert "gradient_diversity" not in str(result)
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_the_distance_of_equal_models_that_are_stored_once_is_not_timed(equal, monkeypatch):
+    seen = []
+    monkeypatch.setattr(probe, "consensus_distance", seen.append)
+    held = Held.equal(torch.zeros(1, 6), 4) if equal else Held(torch.zeros(4, 6))
+    ranks = one_process(4, torch.device("cpu"))
+    probe._seconds_of_distance(Population(held, Layout.of(nn.Linear(2, 2)), ranks))
+    assert len(seen) == (not equal)
 
 
 def test_a_probe_is_extrapolated_in_proportion(monkeypatch):

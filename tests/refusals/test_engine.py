@@ -396,7 +396,11 @@ VALUE_ERRORS = {
     # options
     "`every` must be at least 1, got 0": (lambda: Evaluation(every=0), lambda: Evaluation(every=1)),
     ("`on` must be one of", "did you mean 'test'"): lambda: Evaluation(on="tset"),
-    "`on` must name each set once, got val, val": lambda: Evaluation(on=("val", "val")),
+    "`on` must have each name once, got val, val": lambda: Evaluation(on=("val", "val")),
+    ("`without` must be one of", "got 'consensus'; did you mean 'consensus_distance'"): (
+        lambda: Evaluation(without="consensus"),
+        lambda: Evaluation(without="consensus_distance"),
+    ),
     "`before_exchange` must be True or False": lambda: Evaluation(before_exchange="both"),
     "`fine_tune_every` must be at least 1, got 0": lambda: Evaluation(fine_tune_every=0),
     "`before_exchange` must be False with on=(), which scores no models, got True; leave": (

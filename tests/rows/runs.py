@@ -292,6 +292,9 @@ MORE = {
     "values per node": lambda: of_method(
         algorithm=noting_phases(), per_node={"length": length}
     ),
+    "without columns": lambda: of_method(
+        every=2, without=("gradient_diversity", "consensus_distance")
+    ),
     "own tests and user's stage": lambda: of_method(
         clients=personal_clients(), on=("own_test", "test"), also={"ensemble": ensemble},
         before_exchange=True, fine_tune=algorithms.sgd(0.1, epochs=1), fine_tune_every=2,

@@ -29,6 +29,7 @@ from topofl.algorithms.contract.round import Models, Round
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SETS = ("test", "val", "own_test", "own_val")
+OPTIONAL_COLUMNS = ("consensus_distance", "gradient_diversity")
 
 CustomStage = Callable[[Models, Round], Models | torch.Tensor]
 """User-defined stage of evaluations: (models, round) -> the models that are scored."""
@@ -94,6 +95,10 @@ class Evaluation:
         User-defined columns, name -> function of ``(models, round)`` as in `also`. It returns a
         value per node, a tensor or an array of shape (n,), which the column of this name has at
         every evaluation: ``history[name]`` has shape (evaluations, n). None: no such columns.
+    without
+        Built-in columns that are not computed, which are NaN then: ``"consensus_distance"``,
+        ``"gradient_diversity"`` or both. What they cost, :func:`topofl.estimate` measures with a
+        probe. Stored as a tuple.
 
     Raises
     ------
@@ -133,12 +138,14 @@ class Evaluation:
     fine_tune_every: int | None = None
     also: Mapping[str, CustomStage] | None = field(default=None, hash=False)
     per_node: Mapping[str, NodeValues] | None = field(default=None, hash=False)
+    without: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("every", "examples", "nodes", "fine_tune_every"):
             if (value := getattr(self, name)) is not None or name == "every":
                 object.__setattr__(self, name, check_int(name, value, minimum=1))
-        object.__setattr__(self, "on", _sets_named(self.on))
+        object.__setattr__(self, "on", _names("on", self.on, SETS))
+        object.__setattr__(self, "without", _names("without", self.without, OPTIONAL_COLUMNS))
         check_switch("before_exchange", self.before_exchange, auto=False)
         if self.fine_tune is not None and self.fine_tune is not False:
             check_fine_tune(self.fine_tune)
@@ -189,13 +196,13 @@ def _check_functions(argument: str, functions: Any) -> dict[str, Any]:
     return dict(functions)
 
 
-def _sets_named(on: Any) -> tuple[str, ...]:
-    """Return the names of the evaluated sets; raise unless each is known and named once."""
-    several = isinstance(on, Sequence) and not isinstance(on, str)
-    names = tuple(check_choice("on", name, SETS) for name in (on if several else (on,)))
+def _names(argument: str, given: Any, known: Sequence[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple; raise unless each is known and named once."""
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    names = tuple(check_choice(argument, name, known) for name in (given if several else (given,)))
     if len(set(names)) != len(names):
         raise ValueError(
-            f"`on` must name each set once, got {', '.join(names)}; leave the others out"
+            f"`{argument}` must have each name once, got {', '.join(names)}; leave the others out"
         )
     return names
 

@@ -1,23 +1,26 @@
 """Probes: some rounds of a run, timed to predict the others."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import chain
 from statistics import median
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
 import torch
 
 from topofl.callbacks import Callback, Event
 from topofl.data import Partition
 from topofl.engine.mixing import mixer
-from topofl.engine.options import Evaluation
+from topofl.engine.options import OPTIONAL_COLUMNS, Evaluation
 from topofl.engine.plan import SHARED_WORK, Plan, Sizes
+from topofl.engine.population import Population
 from topofl.engine.ranks import one_process
 from topofl.engine.requests import Setup
 from topofl.engine.round import Round
 from topofl.engine.run import run
+from topofl.metrics import consensus_distance
 from topofl.topology import Topology
 
 PROBED_SECONDS = 0.5
@@ -38,12 +41,23 @@ class _Enough(Exception):
 
 
 class Timing(NamedTuple):
-    """The plan of a probe, and seconds of what happens once, of a round, and of an evaluation."""
+    """The plan of a probe, and its seconds.
+
+    Attributes
+    ----------
+    plan
+        The plan.
+    once, round, evaluation
+        Seconds of what happens once, of a round, and of an evaluation.
+    columns
+        Seconds of each of the optional columns at an evaluation, by name.
+    """
 
     plan: Plan
     once: float
     round: float
     evaluation: float
+    columns: Mapping[str, float] = MappingProxyType({})
 
 
 def timed(train: Callable[[int, Callback], object], rounds: int | None) -> Timing:
@@ -64,6 +78,8 @@ def timed(train: Callable[[int, Callback], object], rounds: int | None) -> Timin
     started: list[tuple[float, Plan]] = []
     plain: list[float] = []
     evaluations: list[float] = []
+    measured: list[float] = []  # rounds that measure gradients, without their evaluation
+    distances: list[float] = []
 
     def note(event: Event) -> None:
         if event.kind == "start":
@@ -71,8 +87,10 @@ def timed(train: Callable[[int, Callback], object], rounds: int | None) -> Timin
             started.append((time.perf_counter() - began, plan))
         elif event.kind == "evaluation" and event.round > 0:  # equal models are evaluated once
             evaluations.append(event.values["seconds"])
-        elif event.kind == "round" and event.round % EVERY:  # evaluated rounds measure gradients
-            plain.append(event.values["seconds"])
+            measured[-1] -= evaluations[-1]
+            distances.append(_seconds_of_distance(cast(Population, event.models)))
+        elif event.kind == "round":  # evaluated rounds measure gradients
+            (plain if event.round % EVERY else measured).append(event.values["seconds"])
         enough = sum(plain[1:]) >= PROBED_SECONDS or len(plain) > PROBED_ROUNDS
         if enough and evaluations:
             raise _Enough
@@ -82,7 +100,17 @@ def timed(train: Callable[[int, Callback], object], rounds: int | None) -> Timin
         train(max(2 * EVERY, longest if rounds is None else min(rounds, longest)), note)
     per_round, ((prepared, plan),) = median(plain[1:]), started
     once = prepared + max(plain[0] - per_round, 0.0)
-    return Timing(plan, once, per_round, median(evaluations))
+    found = median(distances), max(median(measured) - per_round, 0.0)
+    columns: dict[str, float] = dict(zip(OPTIONAL_COLUMNS, found, strict=True))
+    return Timing(plan, once, per_round, median(evaluations), columns)
+
+
+def _seconds_of_distance(models: Population) -> float:
+    """Return the seconds of a consensus distance; equal models that are stored once need none."""
+    start = time.perf_counter()
+    if models.distinct > 1:
+        consensus_distance(models.rows(slice(None)))
+    return time.perf_counter() - start
 
 
 def fewest_nodes(plan: Plan, sizes: Sizes) -> int:
@@ -110,6 +138,7 @@ def probe_setup(setup: Setup, first: Round, least: int) -> tuple[int, Plan, dict
     seconds = {
         "seconds_per_round": found.round * n / k + mixing,
         "seconds_per_evaluation": found.evaluation * (evaluated / k),
+        "seconds_of_columns": {name: own * n / k for name, own in found.columns.items()},
     }
     return k, found.plan, seconds
 

@@ -383,6 +383,8 @@ class Setup:
         names = (one.name for one in fields(self.evaluation) if one.name != "fine_tune")
         settings = {name: getattr(self.evaluation, name) for name in names}
         settings["on"] = list(self.evaluation.on)
+        if without := settings.pop("without"):
+            settings["without"] = list(without)
         for argument in ("also", "per_node"):
             if functions := settings.pop(argument):
                 settings[argument] = {name: _name_of(f) for name, f in functions.items()}

@@ -268,7 +268,8 @@ def _round(run: Run, t: int) -> tuple[list[Diverged], dict[str, float], dict[str
     """Run and record a round; return diverged nodes, its columns, and those of any evaluation."""
     run.begin_round(t)
     evaluated = run.evaluated(t + 1)
-    statistics = GradientStatistics() if evaluated else None
+    measured = evaluated and "gradient_diversity" not in run.setup.evaluation.without
+    statistics = GradientStatistics() if measured else None
     current = computed_round(run, states=run.states, statistics=statistics)
     before_exchange = _apply_phases(run, current, evaluated)
     totals = {"steps": current.steps, **totals_of(current.exchanges, current.used)}
@@ -280,10 +281,12 @@ def _round(run: Run, t: int) -> tuple[list[Diverged], dict[str, float], dict[str
     if run.setup.compute.distributed:
         totals |= run.ranks.traffic(current.used)
     columns = run.recorder.add_round(losses, run.models.n, totals, current.used)
-    if not statistics:
+    if not evaluated:
         return current.diverged, columns, None
-    statistics.add_ranks(run.ranks)
-    diversity = statistics.diversity
+    diversity = math.nan
+    if statistics:
+        statistics.add_ranks(run.ranks)
+        diversity = statistics.diversity
     statistics = current.statistics = None  # frees its memory before the evaluation
     run.lr = current.lr
     return current.diverged, columns, _evaluate(run, current, before_exchange, diversity)

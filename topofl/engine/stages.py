@@ -40,7 +40,9 @@ def evaluation_columns(
     phases `noted` are from within the round.
     """
     columns: dict[str, Any] = {**_scores_of_stages(run, before)}
-    columns |= {"consensus_distance": _consensus_distance(run), "gradient_diversity": diversity}
+    left_out = "consensus_distance" in run.setup.evaluation.without
+    distance = math.nan if left_out else _consensus_distance(run)
+    columns |= {"consensus_distance": distance, "gradient_diversity": diversity}
     if run.setup.trace.pushes:
         columns |= {"push_weight": run.ranks.all_rows(run.models.push_sum_weights).clone()}
     return columns | dict(noted) | _node_values(run)
