@@ -260,7 +260,9 @@ class Convolved(nn.Linear):
 
 
 def test_networks_of_graphs_are_refused_with_how_to_give_their_graph():
-    with pytest.raises(ValueError, match=r"takes the edges .*from_pyg.*graphs\.network\(model\)"):
+    with pytest.raises(
+        ValueError, match=r"takes the edges .*from_pyg.*graphs\.network\(model, clients\)"
+    ):
         small_run(model=Convolved(36, 2), clients=problems.equal_clients())
 
 

@@ -452,9 +452,10 @@ def _misfit_of_tokens(outputs: Tensor, targets: Tensor, ignored: int) -> str:
     """Return why targets are not valid token ids for the outputs, or an empty text."""
     each, shape = tuple(outputs.shape[1:]), tuple(targets.shape)
     if targets.dtype != torch.int64 or outputs.dim() < 3 or each[:-1] != shape[1:]:
+        turned = len(each) == 2 and each[1:] == shape[1:]
         return (
             "token ids (N, T) of int64 for outputs (T, vocabulary) per example, which are "
-            f"{each}, got shape {shape} of {targets.dtype}"
+            f"{each}{', so transpose them' if turned else ''}, got shape {shape} of {targets.dtype}"
         )
     counted = targets[targets != ignored]
     return _out_of_range("token ids", outputs, counted) if len(counted) else ""

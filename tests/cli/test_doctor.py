@@ -290,4 +290,4 @@ def test_hints_for_files_and_networks_of_graphs(shell, tmp_path, monkeypatch):
     for shape in ("", " --shape 3"):
         errors = " ".join(shell(f"doctor --model edged:net{shape}", 2).err.split())
         assert "takes the edges of a graph" in errors
-        assert "graphs.network(model)" in errors
+        assert "graphs.network(model, clients)" in errors

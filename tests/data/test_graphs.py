@@ -183,6 +183,28 @@ def test_communities_are_those_of_louvain_and_balanced(karate):
     assert inside > share**2 + (1 - share) ** 2 + 0.2, "more edges are inside than by chance"
 
 
+def test_a_higher_resolution_finds_more_communities(karate):
+    clients = karate.communities(10, seed=0, resolution=3.0)
+    assert clients.n == 10
+    assert min(clients.sizes) >= 1
+
+
+def test_graphs_are_shown_by_their_sizes(karate):
+    assert repr(karate) == (
+        "GraphData('karate', vertices=34, edges=156, features=(34,), n_classes=4, train=27, "
+        "val=0, test=7)"
+    )
+    vertices, edges = (sum(map(count, graphs(4))) for count in (lambda g: len(g.x), edges_of))
+    assert repr(data.from_pyg(graphs(4), test=0.5)) == (
+        f"GraphData('graph', graphs=4, vertices={vertices}, edges={edges}, features=(1,), "
+        "n_classes=2, train=2, val=0, test=2)"
+    )
+
+
+def edges_of(graph):
+    return graph.edge_index.shape[1]
+
+
 def graphs(count=24):
     """Return rings of class 0 and stars of class 1, of different sizes."""
     rng, found = np.random.default_rng(0), []
@@ -237,9 +259,12 @@ def test_refused(karate):
         r"`graphs\[0\].y` must have one class, got": lambda: data.from_pyg([graph]),
         r"must be integers of shape \(2, E\)": pyg(edge_index=graph.edge_index.T),
         "must have edges without numbers, .* got edge_attr": pyg(edge_attr=graph.x),
-        "`n` must be at most the number of communities": lambda: karate.communities(20, seed=0),
+        r"communities, 4, got 20; use n=4, a `resolution` above 1,": lambda: karate.communities(
+            20, seed=0
+        ),
+        "`resolution` must be .* above 0": lambda: karate.communities(3, seed=0, resolution=0),
         "`clients` must be a partition of this graph": lambda: karate.network(module),
-        "`clients` must hold the vertices .* test, too, .* but 7 are of no": lambda: karate.network(
+        r"test, too, .* but 7 are of no .* a graph without these": lambda: karate.network(
             module, half
         ),
         "must be a partition of this graph": lambda: other.network(module, clients),
@@ -249,5 +274,11 @@ def test_refused(karate):
             call()
     with pytest.raises(TypeError, match=r"`graphs` must be a torch_geometric.data.Data"):
         data.from_pyg(graph.x)
+    with pytest.raises(TypeError, match=r"got GraphData; give its `.dataset`"):
+        data.iid(karate, 3, seed=0)
+    with pytest.raises(TypeError, match=r"got GraphData; divide .* by its .communities\(10"):
+        trained(karate.network(network("GCN", 34, 4), clients), karate, topologies.ring(3))
+    with pytest.raises(ValueError, match=r"let graphs = data.from_pyg\(...\) make the clients"):
+        trained(network("GCN", 34, 4), clients, topologies.ring(3))
     with pytest.raises(TypeError, match=r"`module` must be a torch.nn.Module"):
         karate.network(3, clients)

@@ -287,6 +287,18 @@ def test_features_of_different_widths_have_no_common_prototypes():
         topofl.run(algorithm, model=wide, clients=problems.equal_clients(), rounds=1, seed=0)
 
 
+def test_refused_methods_are_answered_with_the_layers_that_all_nodes_have():
+    message = rf"head=algorithms.part\('{HEAD}'\)\.rest\), or class means"
+    with pytest.raises(ValueError, match=message):
+        topofl.run(
+            algorithms.fedavg(0.1),
+            model=model(),
+            clients=problems.equal_clients(),
+            rounds=1,
+            seed=0,
+        )
+
+
 def test_only_kinds_with_batch_norm_need_two_examples_at_once():
     """Of six nodes with an odd minibatch at the end of an epoch, two are of the other kind."""
     plain = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))

@@ -1,5 +1,6 @@
 """What methods, phases, terms, schedules, compressors, policies and clocks refuse."""
 
+from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -7,6 +8,7 @@ from inspect import signature
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import topofl
 from tests import problems
@@ -30,6 +32,7 @@ from topofl.algorithms import (
     train,
 )
 from topofl.algorithms.exchanges import compressors
+from topofl.models import of_kinds
 from topofl.topology import TopologyError, TopologySequence
 
 INF, NAN = float("inf"), float("nan")
@@ -524,6 +527,15 @@ def stateless(init):
     return local(algorithms.Phase(init or training.init, apply))
 
 
+def headed(name, width):
+    layers = {"flat": nn.Flatten(), "body": nn.Linear(36, width), name: nn.Linear(width, 3)}
+    return nn.Sequential(OrderedDict(layers))
+
+
+def of_two_kinds(heads):
+    return of_kinds([headed(*head) for head in heads], [0, 1] * (N // 2))
+
+
 PHASES = rows(
     {
         ValueError: {
@@ -572,8 +584,26 @@ PHASES = rows(
     ),
     *values(
         lambda head: started(algorithms.fedper(0.1, head=head), None, problems.convolutional()),
-        ("hed", "`head`, or a part, must name parameters", "'hed' matches none", "layers are"),
-        ("*", "`head`, or a part, must leave some parameters, '*' matches all"),
+        ("hed", "`head` must name parameters", "'hed' matches none", "with parameters are"),
+        ("*", "`head` must leave some parameters, '*' matches all"),
+    ),
+    *values(
+        lambda given: started(algorithms.fedbn(0.1, **given), None, headed("head", 8)),
+        (
+            {},
+            "`local` must name parameters of the model, '*Norm*()' matches none",
+            "parameters are Linear(); name some of these, or use a method for whole models",
+        ),
+        ({"local": "*"}, "`local` must leave some parameters"),
+    ),
+    *values(
+        lambda heads: started(algorithms.fedproto(0.1), None, of_two_kinds(heads)),
+        (
+            [("out", 8), ("head", 8)],
+            "`head` must name parameters of the model, 'head' matches none",
+            "give the layer one name, and the same arguments and shapes in all networks",
+        ),
+        ([("head", 8), ("head", 4)], "give the layer one name, and the same arguments and shapes"),
     ),
     *values(
         lambda given: started(algorithms.knn_per(0.1, head=given[0]), None, given[1]),

@@ -45,7 +45,7 @@ RING, NO_DATASET = "did you mean 'ring'", "[data] there is no dataset"
 VALUES = [
     # Tables
     ("not 'topolgy'; did you mean 'topology'", built(topolgy={"name": "ring"})),
-    ("not 'rounds'", built(rounds=3)),
+    ("not 'rounds'; write it in [run]", built(rounds=3)),
     ("[data] is missing", built(data=None)),
     ("[algorithm] is missing", built(algorithm=None)),
     ("[run] is missing", built(run=None)),
@@ -122,6 +122,12 @@ VALUES = [
     # Options of the run
     ("not 'round'; did you mean 'rounds'", built(run={"rounds": 3, "round": 3})),
     ("not 'callbacks'", built(run={"rounds": 3, "callbacks": 3})),
+    (
+        "[run] takes rounds, seed, init, progress, not 'buffers'; write it in [compute]",
+        built(run={"rounds": 3, "buffers": "own"}),
+        run(compute={"buffers": "own"}),
+    ),
+    ("not 'every'; write it in [evaluation] or [saving]", run(compute={"every": 2})),
     ("[run] `rounds` must be at least 1, got 0", built(run={"rounds": 0}), run()),
     (
         ("[compute] `dtype` must be one of ", "did you mean 'float32'"),
@@ -148,6 +154,11 @@ VALUES = [
     (
         "bad.toml: [mixing] `mixing` must",
         text(TEXT, "mixing=uniform", "algorithm=d2,lr=0.1", "topology=star"),
+    ),
+    (
+        ("bad.toml: an experiment takes ", "not 'rounds'; write it in [run]"),
+        text(TEXT, "rounds=3"),
+        text(TEXT, "run.rounds=3"),
     ),
     ("not 'algoritm'; did you mean 'algorithm'", lambda: config.override({}, ["algoritm.lr=1"])),
     (

@@ -288,6 +288,12 @@ TYPE_ERRORS = {
     "estimate() has no argument 'resume'; it has algorithm, ": lambda: topofl.estimate(resume=True),
     # models
     "`model` must be an nn.Module": lambda: run(model="logistic"),
+    "got type; make one, Linear(...)": lambda: run(model=nn.Linear),
+    "got function; give what it returns": lambda: run(model=lambda: problems.linear()),
+    "got list; give nodes different networks by models.of_kinds(": lambda: run(
+        model=[problems.linear()] * 6
+    ),
+    "got Dataset; divide it among the nodes, as by data.iid(": lambda: run(clients=PLAIN.dataset),
     # options
     "`every` must be an integer, got None": lambda: Evaluation(every=None),
     "`nodes` must be an integer, got 1.5": lambda: Evaluation(nodes=1.5),
@@ -361,6 +367,9 @@ VALUE_ERRORS = {
     ),
     "`distributed` must be False unless torchrun starts": lambda: run(distributed=True),
     # models
+    "runs call it with one tensor, not with input1, input2; give": lambda: run(
+        model=nn.Bilinear(36, 36, 3)
+    ),
     "cannot take examples of shape (1, 6, 6)": lambda: run(model=models.logistic_regression(50)),
     "`compile` must be False for a model with running": lambda: run(
         model=after(nn.Dropout()), compile=True
@@ -372,7 +381,12 @@ VALUE_ERRORS = {
         lambda: trained(model=after(nn.BatchNorm2d(1))),
     ),
     "parameters of one dtype": changed(lambda layer: setattr(layer, "bias", DOUBLE)),
-    "'1.spare' does not change its": changed(lambda layer: setattr(layer, "spare", SINGLE)),
+    "must not contain OptimizedModule (layer ''): it is compiled; pass the model before": (
+        lambda: run(model=torch.compile(problems.linear()))
+    ),
+    "'1.spare' does not change its output; remove it, or freeze": changed(
+        lambda layer: setattr(layer, "spare", SINGLE)
+    ),
     "must not change its buffers in evaluation, 'seen' changed": lambda: run(model=Counting()),
     "the same input in evaluation, but it draws": lambda: run(model=Drawing(36, 3)),
     ("must draw its initial parameters by torch", "'1.bias' got other"): (

@@ -142,6 +142,12 @@ VALUES = [
     ("put it next to the experiment's file, start topofl in", graph("no_such:wheel")),
     ("Python finds no module mine_.part", graph("mine_.part:wheel")),
     (
+        "no model 'mine_.net'; of the module mine_, write mine_:net",
+        lambda: find("model", "mine_.net"),
+    ),
+    ("no topology 'mine_'; of the module mine_, write mine_:function", graph("mine_")),
+    ("of a module, not of its file, got mine_.py; write mine_:wheel", graph("mine_.py:wheel")),
+    (
         ("module mine_ (", "mine_.py) has no function `weel`; did you mean 'wheel'?"),
         graph("mine_:weel"),
     ),

@@ -11,7 +11,18 @@ from torch.nn import functional
 
 import topofl
 from tests.refusals import named, refused, rows
-from tests.rows.tasks import CASES, LABELS, NUMBERS, TOKENS, X, clients_of, dataset_of, mlp, run
+from tests.rows.tasks import (
+    CASES,
+    LABELS,
+    NUMBERS,
+    TOKENS,
+    X,
+    clients_of,
+    dataset_of,
+    mlp,
+    run,
+    tokens_model,
+)
 from topofl import Task, algorithms
 from topofl.tasks import Score, classification, multi_label, next_token, regression, squared_error
 
@@ -62,6 +73,34 @@ def votes():
     topofl.run(algorithm, model=mlp(2), clients=clients_of(DATASET), task=regression(), **options)
 
 
+def without_classes():
+    algorithm, clients = algorithms.fedproto(lr=0.1, head="2"), clients_of(dataset_of(FIRST, REST))
+    options = {"rounds": 1, "seed": 0, "task": next_token()}
+    topofl.run(algorithm, model=tokens_model(), clients=clients, **options)
+
+
+class Turned(nn.Module):
+    """A language model whose outputs are (b, vocabulary, T)."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = tokens_model().double()
+
+    def forward(self, x):
+        return self.model(x).transpose(1, 2)
+
+
+class Placed(Turned):
+    """A language model of sequences of four tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Parameter(torch.zeros(4, 7).double())
+
+    def forward(self, x):
+        return self.model(x) + self.places
+
+
 def score_called(name):
     def score(outputs, targets):
         return outputs.amax(1)
@@ -101,10 +140,18 @@ VALUE_ERRORS = {
         misfit(classification(), 2, TOKENS[:, 0]),
         misfit(classification(), 7, TOKENS[:, 0]),
     ),
+    (
+        "`targets` must be classes (N,) of int64, got shape (60, 5)",
+        "or give run another task, e.g. task=topofl.tasks.next_token()",
+    ): tokens(FIRST, REST, task=None),
     "the model's outputs, (3,) per": misfit(regression(), 3, NUMBERS),
     "`targets` must be 0 or 1, got": misfit(multi_label(), 2, NUMBERS),
     "(N, labels) with labels=(2,) as": misfit(multi_label(), 2, LABELS),
     "token ids (N, T) of int64 for outputs": misfit(next_token(), 7, TOKENS),
+    ("which are (7, 5), so transpose them, got", "give run another task"): tokens(
+        FIRST, REST, model=Turned()
+    ),
+    "`task` must be classification for fedproto, got targets of torch.int64": without_classes,
     "token ids in 0..6 for outputs (2, 5, 7), got 0..9": tokens(FIRST, far(REST)),
     "`model` cannot take ex": tokens(far(FIRST), REST),
     # Arguments
@@ -118,7 +165,11 @@ VALUE_ERRORS = {
     "examples are torch.int64 and are not converted: give pixels as uint8, and other": lambda: run(
         "F1 of classes", clients=clients_of(dataset_of(TOKENS[:, :4], None))
     ),
-    "give token ids as int64": tokens(FIRST / 1.0, REST),
+    "give token ids as int64, below the number of embeddings, and": tokens(FIRST / 1.0, REST),
+    ("int64, below the number of embeddings, such as", "embed as many positions"): tokens(
+        FIRST + 7, REST
+    ),
+    "build it for sequences of that shape": tokens(FIRST, REST, model=Placed()),
     "use models.with_group_norm(": lambda: run("regression", model=NORMALIZED),
 }
 TYPE_ERRORS = {

@@ -355,6 +355,7 @@ def check_labels(name: str, labels: object) -> np.ndarray:
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
             f"`{name}` must be a non-empty vector of class labels, got shape {array.shape}"
+            f"{'; give several numbers per example as targets' if array.ndim > 1 else ''}"
         )
     if not np.issubdtype(array.dtype, np.integer):
         remedy = "number the classes by np.unique(labels, return_inverse=True)[1]"

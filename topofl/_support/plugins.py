@@ -163,7 +163,11 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
             return _load(found[0].target)
     known = list(dict.fromkeys([*ours, *(offer.name for offer in offers)]))
     if ":" not in name:
-        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        module, _, own = name.partition(".")
+        if _is_importable(f"{module}.py"):
+            hint = f"; of the module {module}, write {module}:{own or 'function'}"
+        else:
+            hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
         raise ValueError(f"there is no {kind} {name!r}{hint}")
     own = name.partition(":")[0]
     remedy = f"; to use topofl's own, put the number of nodes after the colon, as in {own}:100"
@@ -217,7 +221,7 @@ def _load(target: str) -> Function:
             "a name with a colon must be module:function, as in mymodule:wheel, or "
             "package.module:wheel"
         )
-    if name.endswith(".py") and Path(name).is_file():
+    if name.endswith(".py") and _is_importable(name):
         must = "a name with a colon must be that of a module, not of its file"
         raise ValueError(f"{must}, got {name}; write {name.removesuffix('.py')}:{path}")
     found: Any = _imported(name)
@@ -229,6 +233,10 @@ def _load(target: str) -> Function:
         must = f"`{path}` of module {name} must be a function"
         raise TypeError(f"{must}, got {shown(found)} ({type(found).__name__})")
     return found
+
+
+def _is_importable(file: str) -> bool:
+    return any(Path(folder, file).is_file() for folder in sys.path)
 
 
 def _missing_message(holder: Any, word: str) -> str:

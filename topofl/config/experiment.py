@@ -4,7 +4,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -61,6 +61,17 @@ _RUN = ("rounds", "seed", "init", "progress")
 
 _WITH_DEFAULTS = ("model", "evaluation", "compute", "saving")
 """Tables that may be missing because all of their keys have defaults."""
+
+_OF_FOLDERS = ("folder", "resume", "final")
+"""Options of :class:`topofl.Saving` that belong to a run of an experiment, not to a file."""
+
+_OPTIONS = {
+    "run": _RUN,
+    "evaluation": tuple(parameters(Evaluation)),
+    "compute": tuple(parameters(Compute)),
+    "saving": tuple(key for key in parameters(Saving) if key not in _OF_FOLDERS),
+}
+"""Keys of the tables that hold options of :func:`topofl.run`."""
 
 _PARTS = ("algorithm", "model", "clients", "topology", "mixing", "task", "attackers")
 
@@ -206,6 +217,9 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
     """
     tables = read(path)
     with at(f"{path}:"):
+        _check_place(
+            "an experiment", [text.partition("=")[0].strip() for text in assignments], TABLES
+        )
         return build(with_modules(override(tables, assignments), path))
 
 
@@ -238,6 +252,7 @@ def build(tables: Mapping[str, Any], *, read: Read = _read_data) -> Experiment:
     >>> build({**tables, "run": {"rounds": 2, "seed": 0}}).clients.n
     10
     """
+    _check_place("an experiment", tables, TABLES)
     check_keys("an experiment", tables, TABLES)
     folder = None
     if not is_none(modules := tables.get("modules")):
@@ -261,6 +276,8 @@ def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
     for name in ("data", "algorithm", "run"):
         if name not in given:
             raise ValueError(f"[{name}] is missing")
+    for name, keys in _OPTIONS.items():
+        _check_place(f"[{name}]", given.get(name, {}), keys)
     datasets: list[Dataset] = []
 
     def read_and_keep(*call: Any) -> Dataset:
@@ -296,6 +313,16 @@ def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
     uses_topology = trace.needs_topology or trace.chooses
     ignored = () if uses_topology or experiment.topology is None else (_ignored(experiment, trace),)
     return replace(experiment, uses_topology=uses_topology, notes=(*experiment.notes, *ignored))
+
+
+def _check_place(what: str, keys: Iterable[str], known: Sequence[str]) -> None:
+    """Raise ``ValueError`` for an option of a run that belongs to another table."""
+    for key in keys:
+        places = [f"[{name}]" for name, own in _OPTIONS.items() if key in own]
+        if places and key not in known:
+            raise ValueError(
+                f"{what} takes {', '.join(known)}, not {key!r}; write it in {' or '.join(places)}"
+            )
 
 
 def _ignored(experiment: Experiment, trace: Trace) -> str:
@@ -509,7 +536,7 @@ def _build_compute(table: Mapping[str, Any]) -> Built:
 
 def _build_saving(table: Mapping[str, Any]) -> Built:
     """Return a Saving without a folder."""
-    arguments = arguments_of(Saving, table, hidden=["folder", "resume", "final"])
+    arguments = arguments_of(Saving, table, hidden=_OF_FOLDERS)
     return Built(Saving(**arguments), recorded(Saving, arguments), [])
 
 

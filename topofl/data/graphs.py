@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from topofl._support.check import check_choice, check_kind, check_nodes, shown
+from topofl._support.check import check_choice, check_kind, check_nodes, check_positive, shown
 from topofl._support.public import public
 from topofl._support.seeding import Seed, stream
 from topofl.data.arrays import from_arrays
@@ -57,7 +57,17 @@ class GraphData:
     edges: Tensor
     graph_of: Tensor | None = None
 
-    def communities(self, n: int, *, seed: Seed) -> Partition:
+    def __repr__(self) -> str:
+        """Return the name, and the numbers of graphs, vertices, edges, classes and examples."""
+        data, several = self.dataset, self.graph_of is not None
+        return (
+            f"GraphData({data.name!r}, {f'graphs={len(data.labels)}, ' * several}"
+            f"vertices={len(self.features)}, edges={self.edges.shape[1]}, "
+            f"features={tuple(self.features.shape[1:])}, n_classes={data.n_classes}, "
+            f"train={len(data.train)}, val={len(data.val)}, test={len(data.test)})"
+        )
+
+    def communities(self, n: int, *, seed: Seed, resolution: float = 1.0) -> Partition:
         """Return a partition in which clients hold communities of the graph, found by Louvain.
 
         The largest communities come first, each to the client with the fewest vertices.
@@ -68,6 +78,8 @@ class GraphData:
             Number of clients, at most that of communities.
         seed
             Seed of the algorithm.
+        resolution
+            Above 1, communities are smaller and more of them are found; below 1, larger and fewer.
 
         Raises
         ------
@@ -77,7 +89,7 @@ class GraphData:
         """
         import networkx as nx  # which takes longer to load than most uses of this module
 
-        n = check_nodes(n)
+        n, resolution = check_nodes(n), check_positive("resolution", resolution)
         if self.graph_of is not None:
             raise ValueError(
                 "`communities` needs one graph, whose vertices are the examples; partition graphs "
@@ -86,10 +98,12 @@ class GraphData:
         graph = nx.Graph(self.edges.T.tolist())
         graph.add_nodes_from(range(len(self.features)))
         drawn = int(stream(seed, "communities").integers(2**31))
-        found = nx.community.louvain_communities(graph, seed=drawn)
+        found = nx.community.louvain_communities(graph, resolution=resolution, seed=drawn)
         if len(found) < n:
             raise ValueError(
-                f"`n` must be at most the number of communities, {len(found)}, got {n}; use fewer"
+                f"`n` must be at most the number of communities, {len(found)}, got {n}; use "
+                f"n={len(found)}, a `resolution` above {resolution:g}, which finds more of them, "
+                "or any partitioner of `.dataset`, such as data.iid"
             )
         owner, sizes = np.zeros(len(self.features), np.int64), np.zeros(n, np.int64)
         for members in sorted(found, key=lambda own: (-len(own), min(own))):
@@ -160,7 +174,8 @@ class GraphData:
             raise ValueError(
                 "`clients` must hold the vertices for validation and test, too, which would "
                 f"otherwise have no neighbors, but {len(alone)} are of no client, such as "
-                f"{alone[0]}; use .communities(n), test_fraction, or between='keep'"
+                f"{alone[0]}; use .communities(n), a graph without these and test_fraction in the "
+                "partition, or between='keep'"
             )
         return torch.from_numpy(owner)
 

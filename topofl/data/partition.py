@@ -209,10 +209,9 @@ class Partition:
 def check_dataset(dataset: object) -> None:
     """Raise TypeError if `dataset` is not a Dataset."""
     if not isinstance(dataset, Dataset):
-        raise TypeError(
-            f"`dataset` must be a data.Dataset, got {type(dataset).__name__}; make one with "
-            "data.from_arrays(x, y)"
-        )
+        own = isinstance(getattr(dataset, "dataset", None), Dataset)  # as of graphs
+        remedy = "give its `.dataset`" if own else "make one with data.from_arrays(x, y)"
+        raise TypeError(f"`dataset` must be a data.Dataset, got {type(dataset).__name__}; {remedy}")
 
 
 def check_clients(clients: object) -> None:

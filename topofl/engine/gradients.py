@@ -495,7 +495,8 @@ def with_features(
     if others:
         raise ValueError(
             f"`head` must be one layer, whose inputs are compared, got "
-            f"{', '.join([layer, *others])}; name the last of them"
+            f"{', '.join([layer, *others])}; name the last of them, or if they are of several "
+            "networks, let these have a last layer of the same name and shapes"
         )
     taken = list[Any]()
     module.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: taken.append(inputs))

@@ -80,7 +80,7 @@ def check_model(model: object) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TypeError(
             "`model` must be an nn.Module such as models.logistic_regression(), got "
-            f"{type(model).__name__}"
+            f"{type(model).__name__}{_instead_of(model)}"
         )
     for name, module in model.named_modules():
         if reason := _reason_against(module):
@@ -94,6 +94,15 @@ def check_model(model: object) -> nn.Module:
         raise TypeError(
             f"`model` must be a module that copy.deepcopy can copy, got {model!r:.50}: {error}"
         ) from error
+
+
+def _instead_of(model: object) -> str:
+    """Return how to give a network instead of something that makes one, or of several."""
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        return f"; make one, {model.__name__}(...)"
+    if isinstance(model, list | tuple | dict):
+        return "; give nodes different networks by models.of_kinds(networks, kinds)"
+    return "; give what it returns" if callable(model) else ""
 
 
 def _check_parameters(parameters: dict[str, nn.Parameter]) -> None:
@@ -134,6 +143,8 @@ def _reason_against(module: nn.Module) -> str:
         module, torch.jit.ScriptModule | nn.DataParallel | nn.parallel.DistributedDataParallel
     ):
         return "wraps another model; pass that one instead"
+    if "_orig_mod" in module._modules:  # of torch.compile
+        return "is compiled; pass the model before that, with Compute(compile=True)"
     for name, value in vars(module).items():
         if isinstance(value, Tensor) and value.grad_fn is not None:
             return (
@@ -195,7 +206,7 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int | None) -> Tensor:
     except Exception as error:  # whatever the user's forward raises
         raise ValueError(
             f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error!r}; "
-            f"{_remedy(module, inputs, n_classes)}"
+            f"{_remedy(module, inputs, n_classes, error)}"
         ) from error
     shape = tuple(logits.shape) if isinstance(logits, Tensor) else ()
     if not isinstance(logits, Tensor):
@@ -221,13 +232,23 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int | None) -> Tensor:
     raise ValueError(f"`model` must return {what}")
 
 
-def _remedy(module: nn.Module, inputs: Tensor, n_classes: int | None) -> str:
-    """Return the remedy for a model that cannot take the examples."""
+def _remedy(module: nn.Module, inputs: Tensor, n_classes: int | None, error: Exception) -> str:
+    """Return the remedy for a model that cannot take the examples, by the error it raises."""
     if takes_edges(module):
         return OF_GRAPHS
+    if len(_required(module)) > 1:
+        return (
+            f"runs call it with one tensor, not with {', '.join(_required(module))}; give these "
+            "as one tensor, and let its forward take it apart"
+        )
     if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules()):
+        ids = inputs.dtype == torch.int64
+        if ids and not isinstance(error, IndexError):
+            return "build it for sequences of that shape"
+        most = f", such as {int(inputs[0].max())} here" if ids else ""
         return (
             f"examples are {inputs.dtype}: give token ids as int64, below the number of embeddings"
+            f"{most}, and embed as many positions as a sequence has"
         )
     if not inputs.is_floating_point():
         return (
@@ -248,12 +269,27 @@ def _remedy(module: nn.Module, inputs: Tensor, n_classes: int | None) -> str:
 
 def takes_edges(module: nn.Module) -> bool:
     """Whether a network is applied to the edges of a graph, as those of PyTorch Geometric are."""
-    return "edge_index" in inspect.signature(module.forward).parameters
+    takes = ["edge_index" in _parameters(own) for own in module.modules()]
+    return takes[0] or (any(takes) and len(_required(module)) > 1)
+
+
+def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):  # of functions that are not written in Python
+        return {}
+
+
+def _required(module: nn.Module) -> list[str]:
+    """Return the names of the inputs without which a network cannot be applied."""
+    taken = _parameters(module).values()
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [one.name for one in taken if one.kind in places and one.default is one.empty]
 
 
 OF_GRAPHS = (
     "this network takes the edges of a graph, so let graphs = data.from_pyg(...) make the clients, "
-    "and give graphs.network(model), whose inputs are numbers of vertices"
+    "and give graphs.network(model, clients), whose inputs are numbers of vertices"
 )
 """The remedy for networks that are applied to edges."""
 
@@ -273,7 +309,7 @@ def _used_by_some(module: nn.Module, used: Sequence[set[str]]) -> list[str]:
         if p.requires_grad and not kinds:
             raise ValueError(
                 f"`model` must use all its parameters, {name!r} does not change its output; "
-                "remove it"
+                "remove it, or freeze it by requires_grad_(False)"
             )
         if p.requires_grad and kinds < len(used):
             found.append(name)
@@ -356,9 +392,21 @@ def layers_of(model: nn.Module, inputs: Tensor) -> list[Layer]:
     Parameters
     ----------
     model
-        The network, which is not changed.
+        The network, which is not changed. If it has `node_buffers`, as one of
+        :func:`topofl.models.of_kinds`, every kind of nodes is tried.
     inputs
-        Two examples.
+        (2, ...) two examples, in the dtype of the network or, as token ids, in their own.
+
+    Returns
+    -------
+    layers
+        One for each layer, and one for the whole network. An error of the network itself is the
+        reason why it is refused.
+
+    Raises
+    ------
+    ValueError
+        If its `node_buffers` are not one row for each node.
 
     Examples
     --------
@@ -548,7 +596,7 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
     if task.misfit is not None and (why := task.misfit(outputs.detach().cpu(), targets)):
         raise ValueError(
             f"`targets` must be {why}, in the task {task.name}; change the targets or the model's "
-            "last layer, or give run another task, e.g. task=topofl.tasks.regression()"
+            f"last layer, or give run another task{_fitting(outputs, targets, task)}"
         )
     # cloned, since the targets may have been created in inference mode
     sample = targets[: len(inputs)].to(outputs.device).clone()
@@ -571,6 +619,14 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
         if not score.whole:
             _numbers(f"{name!r}", score.function, outputs.detach(), sample)
     _warn_of_probabilities(outputs.detach(), task)
+
+
+def _fitting(outputs: Tensor, targets: Tensor, task: Task) -> str:
+    """Return another task for targets that are a token for each position, or numbers."""
+    tokens = targets.dtype == torch.int64 and targets.dim() == 2 and outputs.dim() == 3
+    tokens = tokens and targets.shape[1] in outputs.shape[1:]  # of which the last are logits
+    name = "next_token" if tokens else "regression"
+    return "" if name == task.name else f", e.g. task=topofl.tasks.{name}()"
 
 
 def _check_ids(module: nn.Module, inputs: Tensor, dataset: Dataset) -> None:

@@ -81,11 +81,19 @@ def starts_of(module: nn.Module, n: int) -> dict[str, Tensor]:
     """Return the values (n, *shape) from which a network wants its nodes' buffers to start.
 
     A network names them in an attribute ``node_buffers``, as :func:`topofl.models.of_kinds` does.
+    Such a buffer stays its node's own, and is neither sent nor averaged.
 
     Raises
     ------
     ValueError
         If they are not one row of the buffer's shape for each node.
+
+    Examples
+    --------
+    >>> net = nn.BatchNorm1d(3)
+    >>> net.node_buffers = {"running_mean": torch.arange(6.0).view(2, 3)}
+    >>> starts_of(net, n=2)["running_mean"].tolist()
+    [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
     """
     starts, buffers = dict(getattr(module, "node_buffers", {})), dict(module.named_buffers())
     for name, rows in starts.items():

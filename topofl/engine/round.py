@@ -461,11 +461,15 @@ class Round:
         """Raise ``ValueError`` if nodes would exchange parameters that only some of them use."""
         name = self.setup.trace.layout.partial_in(columns)
         if name is not None:
+            layout = self.setup.trace.layout
+            common = (one for one in layout.names if one not in layout.partial)
+            layers = dict.fromkeys(repr(one.rpartition(".")[0]) for one in common)
+            own = f"head=algorithms.part({', '.join(layers)}).rest" if layers else "head=..."
             raise ValueError(
                 f"`model` must give all nodes the parameters that {self.setup.algorithm.name} "
                 f"exchanges, but only nodes of some kinds use {name!r}, which its phase "
                 f"{self.phase!r} sends; exchange a part that all nodes have, as by "
-                "algorithms.fedper(head=...), or class means, as by algorithms.fedproto"
+                f"algorithms.fedper({own}), or class means, as by algorithms.fedproto"
             )
 
     def _begin_exchange(

@@ -15,7 +15,7 @@ from topofl.algorithms.contract.needs import check_needs
 from topofl.algorithms.contract.phase import Algorithm, check_fine_tune
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
-from topofl.data import Partition
+from topofl.data import Dataset, GraphData, Partition
 from topofl.engine.dry_run import DRY_ROUNDS, trace_first_rounds
 from topofl.engine.evaluation import Evaluated, uploaded
 from topofl.engine.graph_checks import check_attackers, check_topology, weight_rules, with_graphs
@@ -132,10 +132,14 @@ def _check_kinds(algorithm: object, clients: object) -> None:
         )
     if not isinstance(clients, Partition):
         kind = type(clients).__name__
+        remedy = "make one from the examples of each client by data.from_clients([(x0, y0), ...])"
+        if isinstance(clients, Dataset):
+            remedy = "divide it among the nodes, as by data.iid(dataset, n=10, seed=0)"
+        elif isinstance(clients, GraphData):
+            remedy = "divide it among the nodes, as by its .communities(10, seed=0)"
         raise TypeError(
             "`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got "
-            f"{kind}; make one from the examples of each client by data.from_clients([(x0, y0), "
-            "(x1, y1), ...])"
+            f"{kind}; {remedy}"
         )
 
 

@@ -297,10 +297,16 @@ def of_kinds(networks: Sequence[nn.Module], kinds: Sequence[int]) -> nn.Module:
     Parameters
     ----------
     networks
-        The networks. They take the same examples and return outputs of the same shape; none is
-        modified.
+        The networks. They take the same examples (b, ...) and return outputs of the same shape, for
+        example logits (b, classes); none is modified.
     kinds
         (n,) the index of each node's network.
+
+    Returns
+    -------
+    torch.nn.Module
+        Its ``networks`` are the copies, of which it applies the one of its buffer ``kind``, ().
+        In a run, this starts from the node's entry in ``node_buffers``.
 
     Raises
     ------

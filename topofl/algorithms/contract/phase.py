@@ -72,7 +72,7 @@ def explaining_meta_errors(what: str, remedy: str) -> Iterator[None]:
 def named_errors(what: str, given: Tensor) -> Iterator[None]:
     """Raise the errors of a user-defined function as a ``ValueError`` that names the function.
 
-    Out-of-memory errors, and errors for meta tensors, pass unchanged.
+    Out-of-memory errors, errors for meta tensors, and those about the task pass unchanged.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def named_errors(what: str, given: Tensor) -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        if "meta" in str(error).lower():
+        if "meta" in str(error).lower() or str(error).startswith("`task` must"):
             raise
         shape = tuple(given.shape)
         raise ValueError(

@@ -1,7 +1,8 @@
 """Interfaces of the engine to phases: parts of models, models, and rounds with their methods."""
 
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -31,6 +32,8 @@ class Part:
         names. With parentheses they are types of layers: ``"*Norm*()"`` are all normalizations.
     complement
         Whether the part consists of all other parameters instead.
+    argument
+        The argument by which the part was given, which error messages name.
 
     Examples
     --------
@@ -43,6 +46,7 @@ class Part:
 
     patterns: tuple[str, ...] = ("*",)
     complement: bool = False
+    argument: str = field(default="", compare=False)
 
     @property
     def rest(self) -> "Part":
@@ -65,23 +69,32 @@ class Part:
             If a pattern matches no name, or if the part is empty.
         """
         every = list(zip(names, kinds or [()] * len(names), strict=True))
+        what = f"`{self.argument}`" if self.argument else "a part of the model"
         for pattern in self.patterns:
             if not any(_matches(name, of, pattern) for name, of in every):
                 layers = [name.rpartition(".")[0] or name for name in names]
                 types = [f"{of[0]}()" for of in kinds]
                 hint = did_you_mean(pattern, list(dict.fromkeys([*layers, *names, *types])))
-                layers = types if pattern.endswith("()") else layers
+                found, remedy = layers, ""
+                if pattern.endswith("()"):
+                    found, remedy = types, "; name some of these, or use a method for whole models"
+                elif any(re.match(r"networks\.\d", name) for name in names):
+                    remedy = (
+                        "; if they are of several kinds, by models.of_kinds, give the layer one "
+                        "name, and the same arguments and shapes in all networks"
+                    )
                 raise ValueError(
-                    f"`head`, or a part, must name parameters of the model, {pattern!r} matches "
-                    f"none{hint}; the model's layers are {', '.join(dict.fromkeys(layers))}"
+                    f"{what} must name parameters of the model, {pattern!r} matches none{hint}; "
+                    f"the model's layers with parameters are {', '.join(dict.fromkeys(found))}"
+                    f"{remedy}"
                 )
         chosen = [any(_matches(*one, pattern) for pattern in self.patterns) for one in every]
         found = [k for k, inside in enumerate(chosen) if inside != self.complement]
         if not found:
             raise ValueError(
-                "`head`, or a part, must leave some parameters, "
-                f"{', '.join(map(repr, self.patterns))} matches all {len(names)} of the model; "
-                "name only its last layer, or use a model with a body"
+                f"{what} must leave some parameters, {', '.join(map(repr, self.patterns))} "
+                f"matches all {len(names)} of the model; name only its last layer, or use a model "
+                "with a body"
             )
         return found
 
@@ -151,10 +164,10 @@ def _matches(name: str, kinds: Sequence[str], pattern: str) -> bool:
 
 def as_part(name: str, value: object) -> Part:
     """Return a part of a model, given as a Part or as the name of a layer, or raise."""
-    if isinstance(value, str) and value:
-        return part(value)
+    value = part(value) if isinstance(value, str) and value else value
     wanted = "a part of the model such as algorithms.head or a layer's name"
-    return check_kind(name, value, Part, wanted)
+    found = check_kind(name, value, Part, wanted)
+    return found if found.argument else replace(found, argument=name)
 
 
 State = dict[str, Tensor]

@@ -55,7 +55,15 @@ def fedproto(
         Whether a server averages prototypes, of the participating nodes. False: all nodes average
         those of their neighbors with examples of a class, by the mixing matrix of the round.
     head
-        The layer whose inputs are the features: the last layer.
+        The ``nn.Linear`` whose inputs (b, m) are the features: the last layer. Networks of several
+        kinds need one of the same name and shapes, (classes, m).
+
+    Raises
+    ------
+    ValueError
+        If `strength`, `participation` or a setting of the local steps is out of its range. When a
+        run starts: if `head` is no ``nn.Linear``, or not the same layer in all networks; if the
+        task is not classification.
 
     Notes
     -----
