@@ -411,15 +411,30 @@ class Population:
         row = int(self.ranks.row_of[node]) if len(self) < self.n else node
         return self.buffers_of(slice(row, row + 1))
 
-    def traveling_with(self, values: "Tensor | Models", columns: Sequence[range]) -> list[Held]:
-        """Return the buffers that are mixed with some columns of values.
+    def columns_in(
+        self, values: "Tensor | Models", columns: Sequence[range]
+    ) -> Sequence[range] | None:
+        """Return which columns of these models some columns of values (n, k) are, in memory.
 
-        If the values are these models, a buffer travels with the parameters of its layer: if all of
-        them are among the columns. One of a layer without parameters travels with whole models.
-        Numbers that are not real, such as counts, stay.
+        None: the values are not these models, `flat` or a slice of its columns.
         """
-        ours = values is self or values is self.held.stored
-        if not (self.travels and self.buffers and ours):
+        if not isinstance(values, Tensor):
+            return columns if values is self else None
+        flat = self.held.stored
+        theirs, ours = (x.untyped_storage()._cdata for x in (values, flat))
+        if theirs != ours or len(values) != len(flat) or values.stride() != flat.stride():
+            return None
+        first = values.storage_offset() - flat.storage_offset()
+        return [range(first + part.start, first + part.stop) for part in columns]
+
+    def traveling_with(self, columns: Sequence[range]) -> list[Held]:
+        """Return the buffers that are mixed with some columns of these models.
+
+        A buffer travels with the parameters of its layer: if all of them are among the columns. One
+        of a layer without parameters travels with whole models. Numbers that are not real, such as
+        counts, stay.
+        """
+        if not (self.travels and self.buffers):
             return []
         bounds = self.layout.bounds
         own = [
@@ -439,7 +454,7 @@ class Population:
     def bytes_of(self, share: Part) -> int:
         """Return the bytes of a message with a part of a model, and the statistics that travel."""
         columns = [range(self.d)[part] for part in self.columns(share)]
-        statistics = (held.stored[0].numel() for held in self.traveling_with(self, columns))
+        statistics = (held.stored[0].numel() for held in self.traveling_with(columns))
         return (sum(map(len, columns)) + sum(statistics)) * self.dtype.itemsize
 
     @property
