@@ -94,6 +94,17 @@ class Drawing(nn.Linear):
         return super().forward(nn.functional.dropout(x.flatten(1), 0.5))
 
 
+class Noise(nn.Module):
+    """A layer that adds noise to its inputs, also in evaluation or in training only."""
+
+    def __init__(self, always):
+        super().__init__()
+        self.always = always
+
+    def forward(self, x):
+        return x + 0.1 * torch.randn_like(x) if self.always or self.training else x
+
+
 class Counting(nn.Linear):
     """A model that counts its calls in a buffer."""
 
@@ -380,6 +391,10 @@ VALUE_ERRORS = {
     "'1.spare' does not change its": changed(lambda layer: setattr(layer, "spare", SINGLE)),
     "must not change its buffers in evaluation, 'seen' changed": lambda: run(model=Counting()),
     "the same input in evaluation, but it draws": lambda: run(model=Drawing(36, 3)),
+    ("the same input in evaluation, but it", "only if self.training, as nn.Dropout does"): (
+        lambda: run(model=after(Noise(always=True))),
+        lambda: trained(model=after(Noise(always=False))),
+    ),
     ("must draw its initial parameters by torch", "'1.bias' got other"): (
         lambda: run(model=nn.Sequential(nn.Flatten(), Own(36, 3))),
         lambda: trained(model=nn.Sequential(nn.Flatten(), Own(36, 3)), init="given"),
