@@ -149,6 +149,7 @@ def _play_fine_tuning(setup: Setup, phase: Phase) -> None:
         used = ", ".join(sorted(set().union(*own.calls.values())))
         raise ValueError(f"{_LOCAL}, got one that uses {used}")
     trace.steps[name] = own.steps.get(name, [])
+    trace.bounds |= own.bounds
     trace.fine_tuning = len(models) * models.d * models.dtype.itemsize + _bytes_of({name: state})
 
 

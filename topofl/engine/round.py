@@ -228,6 +228,9 @@ class Round:
             trained = np.flatnonzero(counts)
             if models.distinct < len(models):  # trained models are stored apart
                 models.write(trained, models.rows(trained))
+            rows = {key: x[:1] for key, x in state.items() if x.shape[:1] in ((1,), (self.n,))}
+        objective = training.objective
+        self.setup.trace.bounds[id(objective)] = objective and (objective, rows)
         if missing := sorted(needed - state.keys()):
             raise ValueError(
                 f"`state` must hold the state of the local steps of the phase {self.phase!r}, "
@@ -373,6 +376,7 @@ class Round:
         run, trace = self.run, self.setup.trace
         if run is None:
             trace.gradient_sizes.append(batch_size)
+            trace.bounds[id(None)] = None
             if key not in trace.gradients:
                 with _disable_current_modes():  # memory that lasts is counted separately
                     trace.gradients[key] = models.flat.new_empty(models.flat.shape)
