@@ -163,7 +163,10 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
             return _load(found[0].target)
     known = list(dict.fromkeys([*ours, *(offer.name for offer in offers)]))
     if ":" not in name:
+        file = Path(f"{name.removesuffix('.py')}.py")
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        if file.is_file():
+            hint = f"; name what {file} defines, as in {'.'.join(file.with_suffix('').parts)}:name"
         raise ValueError(f"there is no {kind} {name!r}{hint}")
     own = name.partition(":")[0]
     remedy = f"; to use topofl's own, put the number of nodes after the colon, as in {own}:100"
