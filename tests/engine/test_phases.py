@@ -185,6 +185,15 @@ def test_losses_of_gradient_evaluations_are_recorded(settings):
         torch.testing.assert_close(seen[k], mine, rtol=0, atol=1e-12)
 
 
+def test_gradient_diversity_is_that_of_the_first_evaluation():
+    algorithm, seen = descent(["first", "second"])
+    history = run(algorithm, clients=problems.ragged_clients(N), dtype=torch.float64)
+    for t in range(2):
+        first = seen[2 * t]
+        wanted = first.square().sum() / first.sum(0).square().sum()
+        assert history["gradient_diversity"][1 + t] == pytest.approx(float(wanted), rel=1e-12)
+
+
 def test_each_key_draws_other_minibatches():
     def look(*keys):
         found = []

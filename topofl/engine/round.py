@@ -55,7 +55,7 @@ class Round:
     phase
         Name of the phase that is applied.
     statistics
-        Measures gradient diversity in the first phase that trains; None: not measured.
+        Measures gradient diversity in the first phase with gradients; None: not measured.
     only
         (n,) nodes that may train; None: all.
 
@@ -302,7 +302,8 @@ class Round:
         bad = run.ranks.own_rows(monitor.frozen(own.device))
         taken = None if counts is None else torch.from_numpy(counts).to(own.device)
         how = self.t, bad, run.ranks.nodes, monitor.policy, counts, taken
-        statistics = self.statistics if self.losses is None else None
+        first = self.losses is None and not self.gradient_losses
+        statistics = self.statistics if first else None
         divisors = weights if weighted else None
         return LocalSteps(own, training, rest, *how, statistics, divisors, weighted, monitor.labels)
 
@@ -392,6 +393,9 @@ class Round:
             population.take(own, run.ranks.all_rows)
         self.steps += self.n
         if self._predicts(population):  # these losses count without local steps
+            if self.statistics is not None and self.losses is None and not self.gradient_losses:
+                out = run.ranks.own_rows(run.monitor.frozen(own.device))
+                self.statistics.observe([gradients], torch.isfinite(losses) & ~out)
             self.gradient_losses.setdefault(self.phase, []).append(losses)
             if self.losses is None:
                 self._note_diverged(run, losses[:, None], ~torch.isfinite(losses), float("nan"))
