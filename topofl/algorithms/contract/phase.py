@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_int, check_positive, check_probability, check_switch, shown
+from topofl._support.plugins import user_line
 from topofl._support.public import public
 from topofl._support.table import Table
 from topofl._support.text import printable
@@ -63,7 +64,20 @@ def explaining_meta_errors(what: str, remedy: str) -> Iterator[None]:
     except (RuntimeError, TypeError) as error:  # NotImplementedError is a RuntimeError
         if "meta" not in str(error).lower():
             raise
-        raise ValueError(f"{what}: {_first_line(error)}; {remedy}") from error
+        text = f"{what}: {_first_line(error)}{user_line(error)}; {remedy}"
+        raise ValueError(text) from error
+
+
+@contextmanager
+def naming_phase(name: str) -> Iterator[None]:
+    """Add the phase, and the line of the user's file, to errors that arise in a user's code."""
+    try:
+        yield
+    except Exception as error:
+        line = user_line(error)
+        if line and not type(error).__module__.startswith("topofl."):
+            error.add_note(f"raised in the phase {name!r}{line}")
+        raise
 
 
 @contextmanager
