@@ -25,7 +25,6 @@ from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import play_rounds
 from topofl.engine.footprint import Footprint, footprint, in_gib, peak
-from topofl.engine.gradients import is_linear
 from topofl.engine.options import OPTIONS, Compute, Evaluation, as_options
 from topofl.engine.plan import Plan, choose_plan
 from topofl.engine.probe import fewest_nodes, probe_setup
@@ -425,7 +424,7 @@ def _planned(
 
     There is a probe if a first round is `probed` and the run fits into memory.
     """
-    linear, fits = is_linear(setup.module), need.fits_into(free)
+    linear, fits = setup.takes_linear_steps, need.fits_into(free)
     plan = choose_plan(setup.compute, linear, need.sizes, None, fits)
     if probed is None or not fits(plan):
         return plan, 0, {}

@@ -1,5 +1,7 @@
 """Servers of FedAdam, FedYogi, FedAvgM, FedNova and FedDyn go where theory says."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -33,6 +35,14 @@ def noted(algorithm, seen):
     phases = dict(algorithm.phases)
     note = algorithms.Phase(lambda models: {}, note)
     return algorithms.chain("noted", local=phases.pop("local"), note=note, **phases)
+
+
+@pytest.mark.parametrize("amount", [0.5, 2, np.float32(0.5)])
+def test_samples_are_values_that_other_processes_can_read(amount):
+    rule = algorithms.sampled(amount)
+    assert pickle.loads(pickle.dumps(rule)) == rule
+    assert str(rule) == ("2 nodes" if amount == 2 else "0.5 of all")
+    assert rule != algorithms.sampled(3)
 
 
 def test_the_servers_h_is_the_mean_of_those_of_nodes():

@@ -1,6 +1,7 @@
 """``topofl doctor``, in installations where something is wrong or missing."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -170,6 +171,10 @@ def looped():
     return net
 
 
+def deep():
+    layers = [nn.Linear(4, 4) if k < 6 else nn.RReLU() for k in range(0, 10, 2)]
+    return nn.Sequential(*(x for layer in layers for x in (layer, nn.Dropout(0.1))))
+
 ready = Batched()
 """
 
@@ -225,6 +230,27 @@ def test_networks_may_be_modules_or_named(shell):
     assert "changes the attribute 'noise.count'" in found["the whole network"]["why"]
     found, _ = layers(shell, "gn_lenet,n_classes=7 --shape 3,32,32")
     assert found["the whole network"]["executor"] == "batched"
+
+
+@pytest.mark.usefixtures("mynets")
+def test_layers_that_are_trained_alike_have_one_row(shell):
+    """In the table; JSON has a row for each layer."""
+    found, _ = layers(shell, "mynets:deep --shape 4")
+    lines = shell("doctor --model mynets:deep --shape 4").out.splitlines()[2:]
+    assert [line.split("  ")[0] for line in lines] == [
+        *("0, 2, 4", "1, 3, ..., 9 (5)", "6, 8", "the whole network")
+    ]
+    kinds = [re.split(" {2,}", line)[1] for line in lines[:3]]
+    assert kinds == ["Linear", "Dropout", "RReLU"]
+    assert len(found) == 10 + 1
+
+
+@pytest.mark.parametrize("name", ["mynets", "mynets.py"])
+@pytest.mark.usefixtures("mynets")
+def test_a_file_without_a_name_is_told_how_to_write_it(shell, name):
+    errors = " ".join(shell(f"doctor --model {name}", 2).err.split())
+    hint = "of the module mynets, write mynets:function"
+    assert f"there is no model '{name}'; {hint}" in errors
 
 
 KINDS = """

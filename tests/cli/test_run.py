@@ -107,3 +107,31 @@ def test_a_run_is_logged_where_asked(shell, toml, tmp_path):
     assert (kinds[0], kinds[-1]) == ("start", "end")
     assert kinds.count("round") == History.load("r").n_rounds
     assert list((tmp_path / "board").glob("events*"))
+
+
+OWN_METHOD = """
+from topofl import algorithms
+
+def apply(models, state, round):
+    if WHEN:
+        raise ValueError("models drifted")  # line 6
+    return state
+
+def method(lr: float = 0.1):
+    tried = algorithms.Phase(lambda models: {}, apply)
+    return algorithms.chain("own", local=algorithms.sgd(lr), tried=tried)
+"""
+
+
+@pytest.mark.parametrize("place", ["", "--store store"])
+@pytest.mark.parametrize("when", ["models.flat.is_meta", "not models.flat.is_meta"])
+def test_errors_of_an_own_method_name_its_phase_and_line(
+    fails, toml, tmp_path, monkeypatch, place, when
+):
+    text = OWN_METHOD.replace("WHEN", when)
+    (tmp_path / "drifting.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    code = 1 if place and "not" in when else 2
+    said = fails(f"run small.toml --set algorithm=drifting:method {place}", code)
+    sys.modules.pop("drifting")
+    assert "models drifted; raised in the phase 'tried' (line 6 of drifting.py)" in said

@@ -431,6 +431,8 @@ STATES = {
     "a guard of text": values(lambda text: text.replace('"guard": {}', '"guard": "x"')),
     "a guard of nobody": shared(guard__node=MISSING),
     "fewer rounds": shared(recorder__rounds__train_loss=torch.zeros(1)),
+    "no bytes": shared(recorder__rounds__bytes=MISSING),
+    "a round without a matrix": shared(recorder__used__matrix=torch.zeros(1, dtype=torch.int64)),
     "more evaluations": shared(recorder__evaluations__accuracy=torch.zeros(50, 3)),
     "no matrix there": shared(recorder__used__matrix=torch.full((2,), 9)),
     "indices beyond": shifted(10**6),

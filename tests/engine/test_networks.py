@@ -304,6 +304,28 @@ def test_statistics_travel_with_the_parameters_of_their_layer(name):
     assert not any(kept.get("1", [False]))
 
 
+@pytest.mark.parametrize("part", ["*", "0", "1"])
+def test_slices_of_the_models_are_their_columns(part):
+    """A phase may mix `models.flat` or a slice of it: the statistics of its layers travel, too."""
+    share = algorithms.part(part)
+
+    def mix_slices(models, state, round):
+        (columns,) = models.columns(share)
+        round.mix(round.weights, models.flat[:, columns])
+        return state
+
+    sliced = algorithms.Phase(lambda models: {}, mix_slices)
+    local = algorithms.sgd(LR, batch_size=BATCH)
+    one, other = (
+        trained("BatchNorm2d", method=algorithms.chain("own", local=local, average=average))
+        for average in (sliced, algorithms.gossip(share))
+    )
+    assert one.rounds["bytes"].tolist() == other.rounds["bytes"].tolist()
+    assert torch.equal(one.models.flat, other.models.flat)
+    for name, x in one.models.buffers.items():
+        assert torch.equal(x, other.models.buffers[name])
+
+
 def test_pushed_statistics_are_averaged_by_push_sum_weights():
     graph = from_edges([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)], N, directed=True)
     graphs = {"topology": graph, "rounds": 1}

@@ -72,6 +72,26 @@ def test_calls_first_made_in_later_rounds_are_refused(door, topology):
     assert done == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("own", [(1, 3), (0, 2)])
+def test_rounds_without_an_exchange_have_the_identity(own, tmp_path):
+    """Their histories are saved and loaded, and continued, with the matrix of each round."""
+
+    def mix(models, round):
+        if models.flat.is_meta or round.t in own:
+            round.mix(UNIFORM, models.flat)
+
+    whole = run(alone(phase(mix)), rounds=4)
+    whole.save(tmp_path / "whole")
+    run(alone(phase(mix)), rounds=2, saving=tmp_path / "saved")
+    saving = topofl.Saving(tmp_path / "saved", resume=True)
+    resumed = run(alone(phase(mix)), rounds=4, saving=saving)
+    for history in (whole, topofl.History.load(tmp_path / "whole"), resumed):
+        for t in range(4):
+            wanted = UNIFORM.weights.toarray() if t in own else np.eye(N)
+            np.testing.assert_array_equal(history.mixing(t).weights.toarray(), wanted)
+        assert [bool(sent) for sent in history["messages"]] == [t in own for t in range(4)]
+
+
 def test_custom_matrices_need_no_topology():
     history = run(alone(phase(lambda models, round: round.mix(UNIFORM, models.flat))))
     assert history["messages"].tolist() == [2 * N, 2 * N]
@@ -163,6 +183,15 @@ def test_losses_of_gradient_evaluations_are_recorded(settings):
     for k, (t, key) in enumerate(itertools.product(range(3), ("first", "second"))):
         mine = torch.stack([steps[t, key, i] for i in range(N)])
         torch.testing.assert_close(seen[k], mine, rtol=0, atol=1e-12)
+
+
+def test_gradient_diversity_is_that_of_the_first_evaluation():
+    algorithm, seen = descent(["first", "second"])
+    history = run(algorithm, clients=problems.ragged_clients(N), dtype=torch.float64)
+    for t in range(2):
+        first = seen[2 * t]
+        wanted = first.square().sum() / first.sum(0).square().sum()
+        assert history["gradient_diversity"][1 + t] == pytest.approx(float(wanted), rel=1e-12)
 
 
 def test_each_key_draws_other_minibatches():

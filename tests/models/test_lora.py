@@ -9,6 +9,8 @@ from tests import problems
 from tests.degenerate.inputs import run
 from topofl import algorithms, topologies
 from topofl._support.seeding import seeded_torch
+from topofl.engine.memory import AllocationTrace
+from topofl.engine.network import network_of
 from topofl.models import lora
 
 N = 4
@@ -120,3 +122,49 @@ def test_a_layer_with_two_names_is_adapted_in_both():
     adapted = lora(net, rank=1)
     assert adapted[0] is adapted[2]
     assert set(adapters(adapted)) == {"0.adapter.a", "0.adapter.b"}
+
+
+@pytest.mark.parametrize("init", ["common", "independent", "given"])
+def test_a_run_starts_with_one_copy_of_what_is_frozen(init):
+    """At no time until the first round does it take half of another one."""
+    with seeded_torch(0):
+        layers = (x for _ in range(30) for x in (nn.Linear(64, 64), nn.BatchNorm1d(64)))
+        net = lora(
+            nn.Sequential(nn.Flatten(), nn.Linear(36, 64), *layers, nn.Linear(64, 3)), rank=1
+        )
+    frozen = sum(p.nbytes for p in net.parameters() if not p.requires_grad)
+    clients, seen = problems.equal_clients(20), []
+    own = sum(p.nbytes for p in adapters(net).values()) + sum(x.nbytes for x in net.buffers())
+    before = [p.clone() for p in net.parameters()]
+    with AllocationTrace() as allocations:
+        history = topofl.run(
+            algorithms.dsgd(1e-6, batch_size=100), model=net, clients=clients, init=init, rounds=1,
+            topology=topologies.ring(20), seed=0, compute=topofl.Compute("cpu", executor="looped"),
+            callbacks=[lambda event: seen.append(allocations.peak)],
+        )  # fmt: skip
+    assert frozen < seen[0] < 1.5 * frozen + 20 * own
+    module = history.models.module(0)
+    for (name, p), old in zip(net.named_parameters(), before, strict=True):
+        assert torch.equal(p, old)
+        assert p.requires_grad or torch.equal(module.get_parameter(name), p)
+
+
+def test_checks_of_a_network_keep_no_adapted_weights():
+    """An adapted layer of attention computes its whole weight in each forward."""
+    with seeded_torch(0):
+        net = lora(nn.Sequential(*(Whole(64) for _ in range(20))), rank=1)
+    frozen = sum(p.nbytes for p in net.parameters() if not p.requires_grad)
+    with AllocationTrace() as allocations:
+        found = network_of(net.eval(), torch.rand(2, 1, 64))
+    assert found.drawing is None
+    assert allocations.peak < frozen / 4
+
+
+class Whole(nn.MultiheadAttention):
+    """Attention of a sequence to itself."""
+
+    def __init__(self, width):
+        super().__init__(width, 2, batch_first=True)
+
+    def forward(self, x):
+        return super().forward(x, x, x)[0]

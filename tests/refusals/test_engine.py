@@ -11,6 +11,7 @@ from torch import nn
 import topofl
 from tests import problems
 from tests.engine.test_phases import OF_A_GRAPH
+from tests.models import test_of_kinds as kinds
 from tests.refusals import named, refused
 from tests.rows.runs import personal_clients, weighted_ring
 from topofl import (
@@ -91,6 +92,17 @@ class Drawing(nn.Linear):
 
     def forward(self, x):
         return super().forward(nn.functional.dropout(x.flatten(1), 0.5))
+
+
+class Noise(nn.Module):
+    """A layer that adds noise to its inputs, also in evaluation or in training only."""
+
+    def __init__(self, always):
+        super().__init__()
+        self.always = always
+
+    def forward(self, x):
+        return x + 0.1 * torch.randn_like(x) if self.always or self.training else x
 
 
 class Counting(nn.Linear):
@@ -226,6 +238,10 @@ def aggregating(rule, run=run):
 
 def in_place(own, received, weights):
     return own.add_((weights[:, None] * received).sum(0))
+
+
+def mean_of_two(own, received, weights):
+    return (own + received[0]) / 2
 
 
 def late_in_place(own, *received):
@@ -389,6 +405,10 @@ VALUE_ERRORS = {
     ),
     "must not change its buffers in evaluation, 'seen' changed": lambda: run(model=Counting()),
     "the same input in evaluation, but it draws": lambda: run(model=Drawing(36, 3)),
+    ("the same input in evaluation, but it", "only if self.training, as nn.Dropout does"): (
+        lambda: run(model=after(Noise(always=True))),
+        lambda: trained(model=after(Noise(always=False))),
+    ),
     ("must draw its initial parameters by torch", "'1.bias' got other"): (
         lambda: run(model=nn.Sequential(nn.Flatten(), Own(36, 3))),
         lambda: trained(model=nn.Sequential(nn.Flatten(), Own(36, 3)), init="given"),
@@ -520,6 +540,26 @@ VALUE_ERRORS = {
     ),
     "`models.start` must be read in `init`": plays(
         lambda models, round: models.flat.copy_(models.start.expand_as(models.flat))
+    ),
+    ("but only nodes of some kinds use 'networks.0.1.weight'", "'tried' sends", "part(.."): (
+        plays(lambda models, round: round.mix(UNIFORM, models.flat[:, :16]), model=kinds.model()),
+        lambda: trained(
+            playing(lambda models, round: round.mix(UNIFORM, models.flat[:, :15])),
+            model=kinds.model(),
+        ),
+    ),
+    ("kinds use 'networks.1.0.weight', which its phase 'tried' sends",): plays(
+        lambda models, round: round.aggregate(UNIFORM, models.flat[:, 350:], mean_of_two),
+        model=kinds.model(),
+    ),
+    ("`columns` of round.mix must be some of the 0 of", "slice(None, None"): plays(
+        lambda models, round: round.mix(UNIFORM, models.flat[:, 111:])
+    ),
+    ("`columns` of round.mix must be some of the 111 of", "slice(90, 120, None)", "frozen"): (
+        plays(lambda models, round: round.mix(UNIFORM, models, [slice(90, 120)])),
+        lambda: trained(
+            playing(lambda models, round: round.mix(UNIFORM, models, [slice(90, 111)]))
+        ),
     ),
     ("`nbytes` of round.send must be one number", "shape"): plays(
         lambda models, round: round.send(UNIFORM, np.full(6, 8), server=True)

@@ -163,7 +163,7 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
             return _load(found[0].target)
     known = list(dict.fromkeys([*ours, *(offer.name for offer in offers)]))
     if ":" not in name:
-        module, _, own = name.partition(".")
+        module, _, own = name.removesuffix(".py").partition(".")
         if _is_importable(f"{module}.py"):
             hint = f"; of the module {module}, write {module}:{own or 'function'}"
         else:
@@ -268,16 +268,23 @@ def _imported(name: str) -> ModuleType:
 def _describe_error(error: BaseException) -> str:
     """Return type, message and line of an error in user code, as one line of text."""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}{': ' * bool(text)}{text}{_user_line(error)}"
+    return f"{type(error).__name__}{': ' * bool(text)}{text}{user_line(error)}"
 
 
-def _user_line(error: BaseException) -> str:
+def user_line(error: BaseException) -> str:
     """Return the line of the user's file that raised an error or made the call that did."""
-    passed = {__file__, importlib.__file__}
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in passed]
-    frames = [f for f in frames if not f.filename.startswith("<")]
-    lines = [f.lineno for f in frames if f.filename == frames[0].filename]
-    return f" (line {lines[-1]} of {Path(frames[0].filename).name})" if frames else ""
+    frames = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_OF_USERS
+    ]
+    frames = [(file, line) for file, line in frames if not file.startswith("<")]
+    lines = [line for file, line in frames if file == frames[0][0]]
+    return f" (line {lines[-1]} of {Path(frames[0][0]).name})" if frames else ""
+
+
+_NOT_OF_USERS = {"topofl", "torch", "numpy", "scipy", "importlib", "contextlib"}
+"""Packages that call functions of users, or are called by topofl."""
 
 
 def with_checked_result(
@@ -318,7 +325,7 @@ def with_checked_result(
         except (ValueError, TypeError) as error:
             if type(error) not in (ValueError, TypeError):  # callers handle TopologyError and such
                 raise
-            raise type(error)(f"{error}{_user_line(error)}") from error
+            raise type(error)(f"{error}{user_line(error)}") from error
         except (OSError, MemoryError):
             raise
         except Exception as error:

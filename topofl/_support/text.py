@@ -96,6 +96,12 @@ def printable(text: str) -> str:
     return "".join(c.encode("unicode_escape").decode() if _is_unsafe(c) else c for c in text)
 
 
+def notes_of(error: BaseException) -> list[str]:
+    """Return the notes of an error and of its causes."""
+    before = [] if error.__cause__ is None else notes_of(error.__cause__)
+    return [*getattr(error, "__notes__", ()), *before]
+
+
 def _as_utf8(undecoded: re.Match[str]) -> str:
     """Return bytes that Python stands for by surrogates as escaped characters of UTF-8."""
     found = undecoded[0].encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")

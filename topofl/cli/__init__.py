@@ -11,7 +11,7 @@ from typing import Any
 
 from topofl._support.plugins import current_folder, installed_only
 from topofl._support.processes import process_number
-from topofl._support.text import printable
+from topofl._support.text import notes_of, printable
 from topofl.cli.commands import make_parser
 from topofl.cli.output import CommandFailed, print_notes
 
@@ -62,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not (is_usage := isinstance(error, _USAGE_ERRORS)) and not _is_failed_run(error):
             raise
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        text = " ".join(f"{text}{_remedy_of_ranks(error)}".split())
+        text = "; ".join([f"{text}{_remedy_of_ranks(error)}", *notes_of(error)])
+        text = " ".join(text.split())
         _print("error: ", text or type(error).__name__, error)
         return 2 if is_usage else 1
     return 0

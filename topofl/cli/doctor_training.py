@@ -6,7 +6,7 @@ It is in a file of its own, since the other checks work where torch is missing.
 import copy
 import math
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -95,9 +95,19 @@ def print_layers(options: Namespace) -> None:
     if options.json:
         print_rows(layer._asdict() for layer in found)
     else:
-        print(Table(Layer._fields, tuple(found)))
+        print(Table(Layer._fields, tuple(_grouped(found))))
     if found[-1].executor == "refused":
         raise CommandFailed(f"runs refuse {options.model}: {found[-1].why}")
+
+
+def _grouped(layers: Sequence[Layer]) -> Iterator[Layer]:
+    """Yield one row for all layers of one type that are trained alike, in order of the first."""
+    groups = dict[tuple[str, ...], list[str]]()
+    for layer, *alike in layers:
+        groups.setdefault(tuple(alike), []).append(layer)
+    for alike, names in groups.items():
+        few = names if len(names) < 4 else [*names[:2], "...", f"{names[-1]} ({len(names)})"]
+        yield Layer(", ".join(few), *alike)
 
 
 def _shape(text: str) -> Shape:

@@ -203,22 +203,25 @@ def naming_file(found: Checkpoint) -> Iterator[None]:
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
     """Return the newest intact checkpoint in a folder; None if there are no checkpoints.
 
-    Warns about each newer checkpoint that is damaged.
+    Warns about each newer checkpoint that is damaged, if there is an intact one.
 
     Raises
     ------
     ResumeError
         If all checkpoints are damaged, or one has a format that cannot be read.
     """
-    rounds = rounds_in(folder)
-    for t in reversed(rounds):
+    damaged = list[ValueError]()
+    for t in reversed(rounds_in(folder)):
         place = round_path(folder, t)
         try:
             marker = _read_marker(place, t)
         except ValueError as error:
-            warnings.warn(f"{error}; the previous checkpoint is used", RuntimeWarning, stacklevel=3)
+            damaged.append(error)
             continue
         if marker["format"] == FORMAT:
+            for error in damaged:
+                text = f"{error}; the previous checkpoint is used"
+                warnings.warn(text, RuntimeWarning, stacklevel=3)
             return Checkpoint(place, marker)
         versions = marker.get("versions")
         named = isinstance(versions, dict)
@@ -227,10 +230,10 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
             f"`saving` must have checkpoints of format {FORMAT}, {place / MARKER} has format "
             f"{marker['format']}; continue with topofl {writer}, or start again in another folder"
         )
-    if rounds:
+    if damaged:
         raise ResumeError(
-            f"`saving` must have an intact checkpoint to resume from, all {len(rounds)} in "
-            f"{folder} are damaged; start again in another folder"
+            f"`saving` must have an intact checkpoint to resume from, all {len(damaged)} in "
+            f"{folder} are damaged ({damaged[0]}); start again in another folder"
         )
     return None
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from topofl.algorithms.contract.needs import need_error, static
-from topofl.algorithms.contract.phase import WHY_PLAYED, Phase, explaining_meta_errors
+from topofl.algorithms.contract.phase import WHY_PLAYED, Phase, explaining_meta_errors, naming_phase
 from topofl.algorithms.contract.round import State
 from topofl.engine.memory import AllocationTrace
 from topofl.engine.population import Held, Population
@@ -74,7 +74,8 @@ def _on_shapes_only(name: str) -> Iterator[None]:
     )
     must = f"the phase {name!r} must"
     try:
-        with explaining_meta_errors(f"{must} work on models without numbers, {WHY_PLAYED}", remedy):
+        what = f"{must} work on models without numbers, {WHY_PLAYED}"
+        with explaining_meta_errors(what, remedy), naming_phase(name):
             yield
     except FrozenInstanceError as error:
         remedy = "write models.flat.copy_(values), or models.flat.add_(change)"
@@ -149,6 +150,7 @@ def _play_fine_tuning(setup: Setup, phase: Phase) -> None:
         used = ", ".join(sorted(set().union(*own.calls.values())))
         raise ValueError(f"{_LOCAL}, got one that uses {used}")
     trace.steps[name] = own.steps.get(name, [])
+    trace.bounds |= own.bounds
     trace.fine_tuning = len(models) * models.d * models.dtype.itemsize + _bytes_of({name: state})
 
 

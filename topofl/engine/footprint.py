@@ -3,7 +3,9 @@
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,15 @@ from topofl._support.threads import Buffers
 from topofl.algorithms.contract.descent import constant
 from topofl.algorithms.contract.local import Training
 from topofl.engine.evaluation import NODES, ROWS, Evaluated, is_shared
-from topofl.engine.gradients import Order, autograd_gradients, in_closed_form, is_linear, rows_of
+from topofl.engine.gradients import (
+    Bound,
+    Order,
+    autograd_gradients,
+    in_closed_form,
+    is_linear,
+    objective_gradients,
+    rows_of,
+)
 from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated
 from topofl.engine.mixing import (
     FEWEST,
@@ -249,7 +259,9 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     asked = trace.steps.items()  # of each phase, in the round in which it takes the most steps
     most = {name: max(some, key=lambda one: int(one[1].sum())) for name, some in asked if some}
     terms = [bytes_of_terms(training, trace.layout, dtype, n) for training, _ in most.values()]
-    looped, batched = (size + max(terms, default=0) for size in _bytes_of_steps(setup, width))
+    bounds = trace.bounds_on(setup.sample.device)
+    found = zip(*(_bytes_of_step(setup, width, bound) for bound in bounds), strict=True)
+    looped, batched = (max(some) + max(terms, default=0) for some in found)
     counts = [own[own > 0].tolist() for name, (_, own) in most.items() if name != "fine_tune"]
     counts += [[1] * n for _ in trace.gradient_sizes]
     steps = tuple(tuple(sorted(own, reverse=True)) for own in counts)
@@ -272,7 +284,7 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     on_disk = compute.scratch is not None and not is_in_memory(Path(compute.scratch))
     numbers = trace.stored, model, largest, width * example, looped, groups
     parts = of_nodes, of_run, of_worker
-    return Footprint(sizes, *numbers, *parts, held, not is_linear(module), on_disk)
+    return Footprint(sizes, *numbers, *parts, held, not setup.takes_linear_steps, on_disk)
 
 
 def _bytes_of_data(setup: Setup) -> tuple[int, int, int, int, int]:
@@ -317,24 +329,25 @@ def _bytes_of_augmenting(setup: Setup, stored: torch.dtype) -> int:
     return channels * padded * stored.itemsize + height * width * torch.int64.itemsize
 
 
-def _bytes_of_steps(setup: Setup, width: int) -> tuple[int, int]:
+def _bytes_of_step(setup: Setup, width: int, bound: Bound | None) -> tuple[int, int]:
     """Return the bytes of one node's step on `width` examples, looped and batched."""
     network, sample, task, compute = setup.network, setup.sample, setup.task, setup.compute
     module = network.module
-    if in_closed_form(module, task):
+    if bound is None and in_closed_form(module, task):
         # Gradients, logits, their log-softmax, and three numbers per example.
         numbers = setup.trace.layout.d + width * (2 * _classes(module) + 3)
         return numbers * compute.dtype.itemsize, numbers * compute.dtype.itemsize
     target = setup.clients.dataset.learned(compute.dtype)[:1].to(sample.device)
 
     def step(executor: str) -> int:
-        live = bytes_of_step(network, executor, setup.order, sample, width, task.loss, target)
+        how = setup.order, sample, width, task.loss, target, bound
+        live = bytes_of_step(network, executor, *how)
         return live if sample.is_cuda else int(TRAINED * live)
 
     looped = step("looped")
     try:
         return looped, looped if compute.executor == "looped" else step("batched")
-    except RuntimeError:  # torch.func cannot batch this module: the run will loop
+    except (RuntimeError, ValueError):  # torch.func cannot batch this: the run will loop
         return looped, looped
 
 
@@ -412,11 +425,13 @@ def bytes_of_step(
     width: int,
     loss: Function = cross_entropy,
     targets: Tensor | None = None,
+    bound: Bound | None = None,
 ) -> int:
     """Return the peak bytes of one node's gradients and activations on `width` examples.
 
     With the batched executor, this is one node's share of a batched step. Temporary memory inside
-    of kernels is not traced. The loss gets targets like `targets`; None: class labels.
+    of kernels is not traced. The loss gets targets like `targets`; None: class labels. With an
+    objective `bound` to its state, the gradients are those of the objective.
 
     Raises
     ------
@@ -424,7 +439,10 @@ def bytes_of_step(
         If the executor is ``"batched"``, and torch cannot batch the model.
     """
     nodes = 2 if executor == "batched" else 1  # a stack of one model takes a shortcut
-    gradients = autograd_gradients(network, executor, order, loss=loss)
+    gradients: Any = autograd_gradients(network, executor, order, loss=loss)
+    if bound is not None:
+        differentiate = objective_gradients(network, order, nullcontext, loss)
+        gradients = partial(differentiate, trained=None, bound=bound)
 
     def prepare(*examples: Tensor) -> Callable[[], object]:
         inputs, expected = (part.expand(nodes, *part.shape).contiguous() for part in examples)

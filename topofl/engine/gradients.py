@@ -400,7 +400,7 @@ Bound = tuple[Objective, State]
 """An objective of local steps, and the rows (k, ...) of the state that it reads."""
 
 
-def _objective_gradients(
+def objective_gradients(
     network: Network, order: Order, lower: Autocast, loss: Function
 ) -> Callable[[Sequence[Tensor], Batch, Trained, Bound], Found]:
     """Return the function that differentiates objectives: of several nodes by vmap, else of one."""
@@ -527,7 +527,7 @@ def new_gradients(
         of_task = linear_gradients(memory, low)
     else:
         of_task = autograd_gradients(network, executor, order, lower, compute.compile, task.loss)
-    build = cache(partial(_objective_gradients, network, order, lower, task.loss))
+    build = cache(partial(objective_gradients, network, order, lower, task.loss))
 
     def gradients(
         parameters: Sequence[Tensor],

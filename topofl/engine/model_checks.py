@@ -20,6 +20,7 @@ from topofl.engine.gradients import forward_of_each, is_linear, rows_of
 from topofl.engine.network import (
     Network,
     as_node,
+    copy_of_trained,
     joined,
     network_of,
     one_of_each_kind,
@@ -340,7 +341,7 @@ def _close(logits: Tensor, others: Tensor) -> bool:
 
 def _check_batched(network: Network, inputs: Tensor) -> None:
     """Raise ``ValueError`` if torch cannot apply two models of this structure in one call."""
-    module = copy.deepcopy(network.module).train()
+    module = copy_of_trained(network.module).train()
     if is_linear(module):
         return
     examples = inputs[: network.smallest]

@@ -5,6 +5,7 @@ depend on neither executor, chunk, nor number of ranks.
 """
 
 import copy
+import hashlib
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -151,12 +152,14 @@ def joined(
 
 
 class _Forward(NamedTuple):
-    """A forward in training: outputs of all layers, what changed in them, and what was drawn.
+    """A forward in training: its output, what changed in layers, and what was drawn.
 
-    Draws of generators other than torch's are the names of these by layer.
+    What layers are given and return are digests, since adapters return whole weights. Draws of
+    generators other than torch's are the names of these by layer.
     """
 
-    outputs: Mapping[str, object]
+    output: object
+    passed: Mapping[str, bytes]
     buffers: tuple[str, ...]
     attributes: list[str]
     drawn: list[str]
@@ -190,8 +193,8 @@ def network_of(module: nn.Module, inputs: Tensor) -> Network:
         found = _forward(module, inputs)
     again = _forward(module, inputs[:smallest])
     others = dict(found.others)
-    for name, (output, other) in _pairs(found.outputs, again.outputs).items():
-        if not torch.equal(output.nan_to_num(), other.nan_to_num()):
+    for name, digest in found.passed.items():
+        if again.passed.get(name, digest) != digest:
             others.setdefault(name.partition(_CALLS)[0], "numpy")  # which gives others inputs
     for name, whose in others.items():
         raise ValueError(
@@ -209,8 +212,7 @@ def network_of(module: nn.Module, inputs: Tensor) -> Network:
     drawing = seeded if found.drawn else Masks if found.masks else None
     coupled = False
     if smallest == 1 and drawing is None and len(inputs) > 1:
-        together = _forward(module, inputs[:2]).outputs.get("")
-        alone = found.outputs.get("")
+        together, alone = _forward(module, inputs[:2]).output, found.output
         if isinstance(alone, Tensor) and isinstance(together, Tensor):
             coupled = not torch.allclose(alone, together[:1], rtol=1e-2, atol=1e-3, equal_nan=True)
     return Network(module, found.buffers, drawing, smallest, coupled)
@@ -230,7 +232,7 @@ def _forward(module: nn.Module, inputs: Tensor) -> _Forward:
     before = dict(own.named_buffers())
     values = {name: (buffer._version, buffer.clone()) for name, buffer in before.items()}
     attributes = _attributes(own)
-    outputs, inside = dict[str, object](), list[str]()
+    passed, inside = dict[str, bytes](), list[str]()
 
     names = {layer: name for name, layer in own.named_modules()}
 
@@ -238,10 +240,12 @@ def _forward(module: nn.Module, inputs: Tensor) -> _Forward:
         caller = inside[-1] if inside else ""
         inside.append(names[layer])
         if given and isinstance(given[0], Tensor):
-            outputs[f"{caller}{_CALLS}{names[layer]}"] = given[0].clone()
+            passed[f"{caller}{_CALLS}{names[layer]}"] = _digest(given[0])
 
     def leave(_layer: nn.Module, _inputs: object, output: object) -> None:
-        outputs[inside.pop()] = output
+        name = inside.pop()
+        if isinstance(output, Tensor):
+            passed[name] = _digest(output)
 
     for layer in names:
         layer.register_forward_pre_hook(enter)
@@ -249,7 +253,7 @@ def _forward(module: nn.Module, inputs: Tensor) -> _Forward:
     masks = Masks(torch.zeros((), dtype=torch.int64, device=inputs.device))
     try:
         with seeded_torch(0) as drawn, masks, torch.no_grad(), _other_draws(own, inside) as others:
-            own(inputs)
+            output = own(inputs)
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except NoGeneratorError as error:
@@ -277,7 +281,13 @@ def _forward(module: nn.Module, inputs: Tensor) -> _Forward:
     changed = tuple(name for name in values if name.rpartition(".")[0] in layers)
     now = _attributes(own)
     other = [name for name, old in attributes.items() if not _equal(old, now.get(name, old))]
-    return _Forward(outputs, changed, other, list(drawn), others, masks.calls)
+    return _Forward(output, passed, changed, other, list(drawn), others, masks.calls)
+
+
+def _digest(x: Tensor) -> bytes:
+    """Return a hash of the numbers of a tensor, all NaN being one number."""
+    numbers = x.detach().nan_to_num().cpu().contiguous().view(-1).view(torch.uint8)
+    return hashlib.sha256(numbers.numpy()).digest()
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -345,18 +355,6 @@ def _other_draws(module: nn.Module, inside: Sequence[str]) -> Iterator[dict[str,
             sys.setprofile(None)
     after = _states(module)
     found |= {name: whose for name, (whose, old) in before.items() if after[name][1] != old}
-
-
-def _pairs(
-    outputs: Mapping[str, object], others: Mapping[str, object]
-) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the outputs of layers that are tensors, of two forwards."""
-    found = {name: (one, others.get(name)) for name, one in outputs.items()}
-    return {
-        name: (one, other)
-        for name, (one, other) in found.items()
-        if isinstance(one, Tensor) and isinstance(other, Tensor)
-    }
 
 
 def seeded(key: Tensor) -> AbstractContextManager[object]:

@@ -114,7 +114,7 @@ def choose_plan(
     """Return the fastest plan that fits into memory: by rule for linear models, else timed.
 
     Larger chunks are tried as long as the time per node decreases, including the time for which
-    nodes of a chunk wait for each other. `trial` raises RuntimeError if torch.func cannot batch the
+    nodes of a chunk wait for each other. `trial` raises an error if torch.func cannot batch the
     model, which is then looped; None: the first batched trial is chosen without timing. If not even
     one node per worker fits, there are fewer workers.
     """
@@ -174,7 +174,7 @@ def _fastest(
     while True:
         try:
             seconds = seconds_per_node("batched", size, max(size, few))
-        except RuntimeError:  # torch cannot batch the model
+        except (RuntimeError, ValueError):  # torch cannot batch the model, or its objective
             if compute.executor == "batched":
                 raise
             return best

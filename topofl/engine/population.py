@@ -1,9 +1,9 @@
 """All nodes' models as the rows of one matrix, and their parameters as views of its columns."""
 
-import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from topofl._support.seeding import NoGeneratorError, seeded_torch, torch_seed
 from topofl.algorithms.contract.round import Models, Part
+from topofl.engine.network import copy_of_trained
 from topofl.engine.ranks import Ranks, one_process
 from topofl.topology import Topology
 
@@ -411,15 +412,30 @@ class Population:
         row = int(self.ranks.row_of[node]) if len(self) < self.n else node
         return self.buffers_of(slice(row, row + 1))
 
-    def traveling_with(self, values: "Tensor | Models", columns: Sequence[range]) -> list[Held]:
-        """Return the buffers that are mixed with some columns of values.
+    def columns_in(
+        self, values: "Tensor | Models", columns: Sequence[range]
+    ) -> Sequence[range] | None:
+        """Return which columns of these models some columns of values (n, k) are, in memory.
 
-        If the values are these models, a buffer travels with the parameters of its layer: if all of
-        them are among the columns. One of a layer without parameters travels with whole models.
-        Numbers that are not real, such as counts, stay.
+        None: the values are not these models, `flat` or a slice of its columns.
         """
-        ours = values is self or values is self.held.stored
-        if not (self.travels and self.buffers and ours):
+        if not isinstance(values, Tensor):
+            return columns if values is self else None
+        flat = self.held.stored
+        theirs, ours = (x.untyped_storage()._cdata for x in (values, flat))
+        if theirs != ours or len(values) != len(flat) or values.stride() != flat.stride():
+            return None
+        first = values.storage_offset() - flat.storage_offset()
+        return [range(first + part.start, first + part.stop) for part in columns]
+
+    def traveling_with(self, columns: Sequence[range]) -> list[Held]:
+        """Return the buffers that are mixed with some columns of these models.
+
+        A buffer travels with the parameters of its layer: if all of them are among the columns. One
+        of a layer without parameters travels with whole models. Numbers that are not real, such as
+        counts, stay.
+        """
+        if not (self.travels and self.buffers):
             return []
         bounds = self.layout.bounds
         own = [
@@ -439,7 +455,7 @@ class Population:
     def bytes_of(self, share: Part) -> int:
         """Return the bytes of a message with a part of a model, and the statistics that travel."""
         columns = [range(self.d)[part] for part in self.columns(share)]
-        statistics = (held.stored[0].numel() for held in self.traveling_with(self, columns))
+        statistics = (held.stored[0].numel() for held in self.traveling_with(columns))
         return (sum(map(len, columns)) + sum(statistics)) * self.dtype.itemsize
 
     @property
@@ -558,7 +574,7 @@ def initial_population(
             held.stored[k] = row
     start = model
     if buffers and init != "given":
-        start = copy.deepcopy(model)
+        start = copy_of_trained(model)
         _reset(start, torch_seed(seed, "init", 0))  # sets statistics to those of a new layer
     named = dict(start.named_buffers())
     own = {name: Held.equal(named[name][None].to(device), len(nodes)) for name in buffers}
@@ -570,7 +586,9 @@ def initial_population(
 
 def _drawn_models(model: nn.Module, nodes: Sequence[int], seed: int) -> Iterator[Tensor]:
     # on the CPU in float32, so that the draw does not depend on device or dtype
-    redrawn = copy.deepcopy(model).cpu().float()
+    redrawn = copy_of_trained(model)
+    for x in [*trained_parameters(redrawn), *redrawn.buffers()]:
+        x.data = x.data.cpu().float() if x.is_floating_point() else x.data.cpu()
     for node in nodes:
         _reset(redrawn, torch_seed(seed, "init", node))
         yield _flatten(redrawn)
@@ -589,11 +607,30 @@ def _reset(model: nn.Module, seed: int) -> None:
         with seeded_torch(seed):
             for module in model.modules():
                 if callable(reset := getattr(module, "reset_parameters", None)):
-                    reset()
+                    with _keeping_frozen(module, trained_parameters(model)[0]):
+                        reset()
     except NoGeneratorError as error:
         raise ValueError(
             f"`model` {_REPEATABLE}: {error}; use its current values by init='given'"
         ) from error
+
+
+@contextmanager
+def _keeping_frozen(module: nn.Module, like: Tensor) -> Iterator[None]:
+    """Restore the frozen parameters of a layer, which copies of a network share, after a redraw.
+
+    They are redrawn, too, as those `like` trained ones, whose values do not depend on what is
+    frozen. Only those of one layer exist twice.
+    """
+    kept = [(p, p.data) for p in module.parameters() if not p.requires_grad]
+    try:
+        for p, values in kept:
+            dtype = like.dtype if p.is_floating_point() else p.dtype
+            p.data = values.to(like.device, dtype, copy=True)
+        yield
+    finally:
+        for p, values in kept:
+            p.data = values
 
 
 def _check_repeatable(model: nn.Module, seed: int) -> None:

@@ -131,10 +131,9 @@ class Recorder:
         known = values[~np.isnan(values)]
         columns = {"train_loss": float(known.mean()) if len(known) else np.nan} | dict(totals)
         self._rounds.add(columns | {"node_loss": values})
-        if used is not None:
-            if used not in self._known:
-                self._known[used] = self._index(kept(used))
-            self._used.append(self._known[used])
+        if used is not None and used not in self._known:
+            self._known[used] = self._index(kept(used))
+        self._used.append(-1 if used is None else self._known[used])
         return columns
 
     def _index(self, matrix: Kept) -> int:
@@ -162,7 +161,7 @@ class Recorder:
         return {
             "rounds": _as_tensors(self._rounds.filled),
             "evaluations": _as_tensors(self._evaluations.filled),
-            "used": {"matrix": torch.tensor(self._used, device="cpu")} if self._used else {},
+            "used": {"matrix": torch.tensor(self._used, device="cpu")} if self._matrices else {},
             "names": [one.name for one in matrices],
             "entries": [one.weights.nnz for one in matrices],
             "rows": [one.weights.shape[0] for one in matrices],
@@ -195,6 +194,8 @@ class Recorder:
         if len(rounds.get("train_loss", ())) != done:
             raise ValueError(f"{len(rounds.get('train_loss', ()))} rounds are recorded, not {done}")
         if done:  # older checkpoints have no column `steps`, undistributed runs none of ranks
+            if missing := [name for name in totals_of([], None) if name not in rounds]:
+                raise ValueError(f"rounds have no column {missing[0]!r}")
             for name in ("steps", *self._extra):
                 rounds.setdefault(name, np.full(done, np.nan))
             self._rounds.fill(rounds)
@@ -210,21 +211,26 @@ class Recorder:
         for matrix in _matrices_in(state, rounds["node_loss"].shape[1] if done else 0):
             self._index(matrix)
         places = used.get("matrix", np.zeros(0, np.int64))
-        self._used = places.tolist()
-        known = places.dtype == np.int64 and set(self._used) <= set(range(len(self._matrices)))
-        if len(self._used) > done or not known:
+        self._used = places.tolist() or [-1] * done
+        known = places.dtype == np.int64 and set(self._used) <= set(range(-1, len(self._matrices)))
+        if len(self._used) != done or not known:
             raise ValueError("a round used a matrix that is missing")
 
     def history(self, meta: dict[str, Any], models: Trained | None) -> History:
         """Return the history of the run, with the given final models (None: without models)."""
         rounds = dict(self._rounds.filled)
+        node_loss, used = rounds.pop("node_loss"), np.array(self._used, dtype=np.int64)
+        if self._matrices and (used < 0).any():  # nodes kept their models
+            ones = sparse.eye_array(node_loss.shape[1], format="csr")
+            identity = MixingMatrix(ones, "identity", self._matrices[0].nodes)
+            used[used < 0] = self._index(kept(identity))
         return History(
             meta=meta,
-            node_loss=rounds.pop("node_loss"),
+            node_loss=node_loss,
             rounds=rounds,
             evaluations=self._evaluations.filled,
             matrices=Matrices(self._matrices),
-            matrix_of_round=np.array(self._used, dtype=np.int64),
+            matrix_of_round=used if self._matrices else used[:0],
             models=models,
         )
 

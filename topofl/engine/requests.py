@@ -21,7 +21,7 @@ from topofl.algorithms.contract.round import Rule, State
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
-from topofl.engine.gradients import Order, image_order
+from topofl.engine.gradients import Bound, Order, image_order, is_linear
 from topofl.engine.mixing import Aggregate
 from topofl.engine.network import Network
 from topofl.engine.options import Compute, Evaluation
@@ -57,6 +57,9 @@ class Trace:
         Calls and properties of the round that each phase used, by phase.
     steps
         Local steps, by phase.
+    bounds
+        Objectives of local steps with the first rows of the state that they read, by their
+        identity; None: the loss of the task.
     columns
         Columns of the models that were mixed, by phase.
     rules
@@ -91,6 +94,7 @@ class Trace:
     exchanged: list[MixingMatrix] = field(default_factory=list, init=False)
     calls: dict[str, set[str]] = field(default_factory=dict, init=False)
     steps: dict[str, list[Steps]] = field(default_factory=dict, init=False)
+    bounds: dict[int, Bound | None] = field(default_factory=dict, init=False)
     columns: dict[str, set[tuple[int, int]]] = field(default_factory=dict, init=False)
     rules: list[MixingMatrix] = field(default_factory=list, init=False)
     gradients: dict[str, Tensor] = field(default_factory=dict, init=False)
@@ -210,6 +214,15 @@ class Trace:
         inside = [any(s.start <= a and b <= s.stop for s in columns) for a, b in pairwise(bounds)]
         return tuple(k for k, pushed in enumerate(inside) if pushed)
 
+    def bounds_on(self, device: torch.device) -> list[Bound | None]:
+        """Return what steps differentiate, with zeros as the state that objectives read."""
+        found = [
+            bound
+            and (bound[0], {k: torch.zeros_like(x, device=device) for k, x in bound[1].items()})
+            for bound in self.bounds.values()
+        ]
+        return found or [None]
+
     def batch_sizes(self) -> np.ndarray:
         """Return the size of the largest minibatch that each node draws, (n,)."""
         trained = [training.sizes for some in self.steps.values() for training, _ in some]
@@ -325,6 +338,11 @@ class Setup:
     def module(self) -> nn.Module:
         """The network, in evaluation mode."""
         return self.network.module
+
+    @property
+    def takes_linear_steps(self) -> bool:
+        """Whether models are linear and trained without an objective of their own."""
+        return is_linear(self.module) and not any(self.trace.bounds.values())
 
     @property
     def travels(self) -> bool:

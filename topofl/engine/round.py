@@ -55,7 +55,7 @@ class Round:
     phase
         Name of the phase that is applied.
     statistics
-        Measures gradient diversity in the first phase that trains; None: not measured.
+        Measures gradient diversity in the first phase with gradients; None: not measured.
     only
         (n,) nodes that may train; None: all.
 
@@ -228,6 +228,9 @@ class Round:
             trained = np.flatnonzero(counts)
             if models.distinct < len(models):  # trained models are stored apart
                 models.write(trained, models.rows(trained))
+            rows = {key: x[:1] for key, x in state.items() if x.shape[:1] in ((1,), (self.n,))}
+        objective = training.objective
+        self.setup.trace.bounds[id(objective)] = objective and (objective, rows)
         if missing := sorted(needed - state.keys()):
             raise ValueError(
                 f"`state` must hold the state of the local steps of the phase {self.phase!r}, "
@@ -299,7 +302,8 @@ class Round:
         bad = run.ranks.own_rows(monitor.frozen(own.device))
         taken = None if counts is None else torch.from_numpy(counts).to(own.device)
         how = self.t, bad, run.ranks.nodes, monitor.policy, counts, taken
-        statistics = self.statistics if self.losses is None else None
+        first = self.losses is None and not self.gradient_losses
+        statistics = self.statistics if first else None
         divisors = weights if weighted else None
         return LocalSteps(own, training, rest, *how, statistics, divisors, weighted, monitor.labels)
 
@@ -373,6 +377,7 @@ class Round:
         run, trace = self.run, self.setup.trace
         if run is None:
             trace.gradient_sizes.append(batch_size)
+            trace.bounds[id(None)] = None
             if key not in trace.gradients:
                 with _disable_current_modes():  # memory that lasts is counted separately
                     trace.gradients[key] = models.flat.new_empty(models.flat.shape)
@@ -388,6 +393,9 @@ class Round:
             population.take(own, run.ranks.all_rows)
         self.steps += self.n
         if self._predicts(population):  # these losses count without local steps
+            if self.statistics is not None and self.losses is None and not self.gradient_losses:
+                out = run.ranks.own_rows(run.monitor.frozen(own.device))
+                self.statistics.observe([gradients], torch.isfinite(losses) & ~out)
             self.gradient_losses.setdefault(self.phase, []).append(losses)
             if self.losses is None:
                 self._note_diverged(run, losses[:, None], ~torch.isfinite(losses), float("nan"))
@@ -421,14 +429,20 @@ class Round:
         ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
         whole = counted or isinstance(values, Population)  # else tensors may hold differences
-        buffers = self._owner.traveling_with(values, ranges) if whole else []
+        ours = self._owner.columns_in(values, ranges)
+        buffers = self._owner.traveling_with(ours) if whole and ours else []
         sent = width + scalars + sum(held.stored[0].numel() for held in buffers)
         exchange = self._begin_exchange("mix", weights, sent if counted else None, server)
         once = server and width == d and self.setup.attack is None  # whole models are stored once
         if run is None:
             if not server:
                 self.mixed[weights] = self.mixed.get(weights, 0) + width
-            self._note_mixed(values, ranges, once)
+            self._note_columns(values, ranges, columns)
+            if once and isinstance(values, Population):
+                with _disable_current_modes():  # the models do not belong to the phase
+                    values.fill(values.rows(slice(0, 1)))
+            else:
+                self._allocate_forged(values if isinstance(values, Tensor) else values.flat)
             return
         for held in buffers:
             run.mixing.mix_buffer(weights, held, self._owner.push_sum_weights, server)
@@ -444,18 +458,24 @@ class Round:
         """The models that predict: those of all nodes while a phase works on these."""
         return self.models if self.everyone is None else self.everyone
 
-    def _note_mixed(self, values: Tensor | Models, ranges: Sequence[range], once: bool) -> None:
-        """Note columns that are mixed; if models are stored `once`, a server has averaged them."""
+    def _note_columns(
+        self, values: Tensor | Models, ranges: Sequence[range], given: Sequence[slice] = ()
+    ) -> None:
+        """Note the columns of the models that are exchanged, `given` as slices of the values."""
         shape = tuple(values.shape) if isinstance(values, Tensor) else (len(values.nodes), values.d)
-        if shape == (len(self.models), self.models.d):
-            self._check_common(ranges)
+        if not any(map(len, ranges)) or any((part.stop or 0) > shape[1] for part in given):
+            raise ValueError(
+                f"`columns` of round.mix must be some of the {shape[1]} of `values`, got "
+                f"{[*given]} in the phase {self.phase!r}; use models.columns(part), since "
+                "parameters that are frozen have no columns"
+            )
+        ours = self.models.columns_in(values, ranges)
+        if ours is None and shape == (len(self.models), self.models.d):
+            ours = ranges  # a copy
+        if ours is not None:
+            self._check_common(ours)
             noted = self.setup.trace.columns.setdefault(self.phase, set())
-            noted.update((part.start, part.stop) for part in ranges)
-        if once and isinstance(values, Population):
-            with _disable_current_modes():  # the models do not belong to the phase
-                values.fill(values.rows(slice(0, 1)))
-        else:
-            self._allocate_forged(values if isinstance(values, Tensor) else values.flat)
+            noted.update((part.start, part.stop) for part in ours)
 
     def _check_common(self, columns: Sequence[range]) -> None:
         """Raise ``ValueError`` if nodes would exchange parameters that only some of them use."""
@@ -469,7 +489,8 @@ class Round:
                 f"`model` must give all nodes the parameters that {self.setup.algorithm.name} "
                 f"exchanges, but only nodes of some kinds use {name!r}, which its phase "
                 f"{self.phase!r} sends; exchange a part that all nodes have, as by "
-                f"algorithms.fedper({own}), or class means, as by algorithms.fedproto"
+                f"algorithms.fedper({own}), the columns models.columns(part(...)), or class means, "
+                "as by algorithms.fedproto"
             )
 
     def _begin_exchange(
@@ -517,8 +538,7 @@ class Round:
             self.run.mixing.aggregate(weights, values, checked, self.t, f"{exchange}/0")
             return
         check_rule(phase, rule)
-        if values.shape == (len(self.models), self.models.d):
-            self._check_common([range(self.models.d)])
+        self._note_columns(values, [range(values.shape[1])])
         self._allocate_forged(values)
         rows = torch.empty_like(values)
         largest = int(weights.in_messages.max(initial=0))

@@ -18,7 +18,7 @@ from topofl._support.machine import emulates_bf16, returning_freed_memory
 from topofl._support.notebook import progress_bar
 from topofl._support.public import public
 from topofl._support.seeding import in_plain_torch
-from topofl.algorithms.contract.phase import Algorithm
+from topofl.algorithms.contract.phase import Algorithm, naming_phase
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.callbacks import Callback, Event
@@ -308,7 +308,8 @@ def _apply_phases(run: Run, current: Round, evaluated: bool) -> Before:
         if scored and name == run.setup.trace.exchange:
             scores = scores_of(run)
         current.phase = name
-        state = checked_state(name, "apply", phase.apply(run.models, states[name], current))
+        with naming_phase(name):
+            state = checked_state(name, "apply", phase.apply(run.models, states[name], current))
         # such as last round's gradients, which the next overwrite
         states[name] = run.executor.buffers.apart(state) if state else state
     return scores

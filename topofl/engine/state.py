@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from topofl.engine.evaluation import Evaluated
 from topofl.engine.executor import Executor
 from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of
 from topofl.engine.footprint import footprint
-from topofl.engine.gradients import is_linear, new_gradients
+from topofl.engine.gradients import new_gradients
 from topofl.engine.memory import MappedFiles
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.mixing import Mixing
@@ -378,7 +379,7 @@ def _executor(
     compute, network, largest = setup.compute, setup.network, setup.trace.batch_sizes().max()
     examples = Examples.of(dataset, setup.device, compute.dtype, setup.clients.augment)
     targets = dataset.learned(compute.dtype).to(setup.device)
-    draws = network.drawing is not None
+    draws, bounds = network.drawing is not None, setup.trace.bounds_on(setup.device)
     batches = Batches(members, setup.seed, examples.augment, models.ranks.nodes, draws)
 
     def executor(plan: Plan) -> Executor:
@@ -390,8 +391,8 @@ def _executor(
         (minibatches,) = tried.on_device([batches.at(0, int(largest), "probe")])
         with _explaining_compile_errors(compute.compile), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")  # which is measured
-            for rows in tried.chunks(nodes):
-                tried.gradients(0, models.views_of(rows), minibatches, rows)
+            for rows, bound in product(tried.chunks(nodes), bounds):
+                tried.gradients(0, models.views_of(rows), minibatches, rows, None, bound)
 
     plan = choose(trial)
     if compute.compile:
@@ -437,7 +438,7 @@ def _plan_chooser(setup: Setup, plan: Plan | None, ranks: Ranks, dataset: Datase
     if free is not None and setup.device.type == "cpu":
         free //= processes_on_machine()  # which start together
     need.check([plan] if plan else least_plans(setup.compute, need.sizes.n), free)
-    linear = is_linear(setup.module)
+    linear = setup.takes_linear_steps
 
     def choose(trial: TimingTrial) -> Plan:
         return plan or choose_plan(setup.compute, linear, need.sizes, trial, need.fits_into(free))

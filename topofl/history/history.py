@@ -77,7 +77,7 @@ class History(Record):
         The distinct mixing matrices, in order of first use. A large matrix with equal rows is
         stored as its distinct rows and assembled on access.
     matrix_of_round
-        (R,) index into `matrices`.
+        (R,) index into `matrices`; of a round without an exchange, that of the identity.
     models
         The nodes' models after the last round: their parameters ``models.flat``, (n, d) on the CPU,
         ``models.state_dict(node)`` and ``models.module(node)``. None if the run did not keep them

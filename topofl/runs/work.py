@@ -21,6 +21,7 @@ from topofl import config
 from topofl._support.files import FULL, replace_file
 from topofl._support.machine import available_cores
 from topofl._support.processes import identity
+from topofl._support.text import notes_of
 from topofl.callbacks import Callback, Event
 from topofl.engine import run
 from topofl.engine.checkpoint import ResumeError
@@ -229,8 +230,8 @@ def _run(
 
 
 def _line(error: BaseException) -> str:
-    """Return type and message of an error in one line."""
-    text = " ".join(str(error).split())
+    """Return type, message and notes of an error in one line."""
+    text = " ".join("; ".join([str(error), *notes_of(error)]).split())
     return f"{type(error).__name__}{': ' * bool(text)}{text}"
 
 

@@ -2,21 +2,26 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 
 from tests import problems
+from tests.algorithms.harness import HEAD
+from tests.algorithms.test_objectives import contrast
+from topofl.algorithms import Objective, part
 from topofl.engine import evaluation as module
 from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.footprint import bytes_of_step
-from topofl.engine.gradients import autograd_gradients, image_order
+from topofl.engine.gradients import autograd_gradients, image_order, objective_gradients
 from topofl.engine.memory import AllocationTrace, bytes_of_forward
 from topofl.engine.network import Network
 from topofl.engine.recorder import NUMBERS, GradientStatistics
 from topofl.metrics import consensus_distance
 from topofl.metrics.consensus import NUMBERS as COPIED
+from topofl.tasks import cross_entropy
 
 
 def convolutional():
@@ -157,6 +162,25 @@ def test_larger_minibatches_are_extrapolated_exactly(width):
     assert bytes_of_step(Network(model), "batched", as_it_is, inputs[0, :1], width) == -(
         -allocations.peak // 2
     )
+
+
+@pytest.mark.parametrize("width", [2, 9])
+@pytest.mark.parametrize("executor", ["batched", "looped"])
+def test_objectives_take_what_their_losses_take(executor, width):
+    """An objective that applies another model, too, takes more than the loss of the task."""
+    model, nodes = problems.convolutional(), 2 if executor == "batched" else 1
+    parameters = [p.detach().expand(nodes, *p.shape).contiguous() for p in model.parameters()]
+    inputs = torch.zeros(nodes, width, 1, 6, 6)
+    labels = torch.zeros(nodes, width, dtype=torch.long)
+    other = torch.zeros(1, sum(p.numel() for p in model.parameters()))
+    bound = Objective("contrast", contrast, part(HEAD)), {"other": other}
+    function = objective_gradients(Network(model), as_it_is, nullcontext, cross_entropy)
+    with AllocationTrace() as allocations:
+        function(parameters, (inputs, labels, None), None, bound)
+    given = Network(model), executor, as_it_is, inputs[0, :1], width
+    found = bytes_of_step(*given, bound=bound)
+    assert found == -(-allocations.peak // nodes)
+    assert found > 1.05 * bytes_of_step(*given)
 
 
 def test_nothing_is_drawn_or_changed():

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 import topofl
 from tests import problems
+from tests.algorithms.harness import HEAD
+from tests.algorithms.test_objectives import contrast, starts
+from tests.algorithms.test_objectives import of_task as loss_alone
 from topofl import algorithms, mixing, models, topologies
 from topofl._support.threads import Buffers
 from topofl.engine import state
@@ -189,6 +192,26 @@ def test_steps_of_every_phase_are_counted():
     assert found(algorithms.chain("both", a=three, b=two)) == ((3,) * 6, falling(2 * each))
     last = algorithms.local_only(0.1, batch_size=4, epochs=[1] * 5 + [10])
     assert found(last) == (falling(each * [1, 1, 1, 1, 1, 10]),)
+
+
+def test_objectives_are_counted_where_steps_have_one():
+    """Another model is applied; a linear model is differentiated by autograd then."""
+    objective = algorithms.Objective("contrast", contrast, algorithms.part(HEAD), starts)
+    local = algorithms.train(algorithms.descend(lr=0.1), objective=objective, batch_size=4)
+    plain = algorithms.sgd(0.1, batch_size=4)
+    alone, both = (algorithms.chain("own", a=local), algorithms.chain("own", a=plain, b=local))
+    tuned = algorithms.chain("own", a=plain, fine_tune=local)
+    model = problems.convolutional()
+    least, *more = (facts_for(model, algorithm=one) for one in (None, alone, both, tuned))
+    assert all(facts.sizes.step_bytes > 1.05 * least.sizes.step_bytes for facts in more)
+    assert all(facts.looped > 1.05 * least.looped for facts in more)
+
+    objective = objective._replace(losses=loss_alone, features=algorithms.part("1"))
+    local = algorithms.train(algorithms.descend(lr=0.1), objective=objective, batch_size=4)
+    own = facts_for(problems.linear(), algorithm=algorithms.chain("own", a=local))
+    linear = facts_for(problems.linear())
+    assert (linear.returned, own.returned) == (False, True)
+    assert own.sizes.step_bytes > linear.sizes.step_bytes
 
 
 def test_plans_fit_or_have_fewer_workers(monkeypatch):

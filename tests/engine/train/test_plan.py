@@ -6,6 +6,7 @@ from torch import nn
 
 import topofl
 from tests import problems
+from tests.algorithms.test_objectives import contrast, starts
 from topofl import algorithms
 from topofl.engine import plan
 from topofl.engine.executor import Executor
@@ -187,8 +188,10 @@ def computed(monkeypatch):
 
     def noted(executor, worker, models, minibatches, rows, *rest):
         found.append((executor.plan.executor, rows, minibatches))
+        noted.bounds.append(rest[1] if len(rest) > 1 else None)
         return gradients(executor, worker, models, minibatches, rows, *rest)
 
+    noted.bounds = []
     monkeypatch.setattr(Executor, "gradients", noted)
     return found
 
@@ -215,6 +218,24 @@ def test_trials_are_of_as_many_nodes_as_they_say(computed):
     looped = {("looped", k, k + 1) for k in range(6)}
     found = {(executor, rows.start, rows.stop) for executor, rows, _ in computed}
     assert found == looped | {("batched", 0, 4), ("batched", 4, 6)}
+
+
+@pytest.mark.parametrize("also", [{}, {"own": algorithms.sgd(0.1, batch_size=4)}])
+@pytest.mark.parametrize("model", [Counted, problems.linear])
+def test_trials_differentiate_what_the_steps_do(computed, model, also):
+    """Objectives, and the loss of the task if a phase takes steps on it; linear models, too."""
+    layer = algorithms.part("second" if model is Counted else "1")
+    objective = algorithms.Objective("contrast", contrast, layer, starts)
+    local = algorithms.train(algorithms.descend(lr=0.1), objective=objective, batch_size=4)
+    algorithm = algorithms.chain("own", local=local, **also)
+    how = {"clients": problems.equal_clients(), "compute": topofl.Compute(chunk=3), "seed": 0}
+    topofl.run(algorithm, model=model(), rounds=1, **how)
+    found = Executor.gradients.bounds
+    first, *_ = [k for k, one in enumerate(found) if one and one[1]["other"].any()]  # a step
+    names = {bound and bound[0].name for bound in found[:first]}
+    assert names == {"contrast", *([None] if also else [])}
+    rows = {len(bound[1]["other"]) for bound in found[:first] if bound}
+    assert rows == {1}, "trials make no copies of all nodes' models"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_int, check_kind, check_share, check_switch, shown
+from topofl._support.plugins import user_line
 from topofl._support.public import public
 from topofl._support.table import Table
 from topofl._support.text import printable
@@ -65,7 +66,20 @@ def explaining_meta_errors(what: str, remedy: str) -> Iterator[None]:
     except (RuntimeError, TypeError) as error:  # NotImplementedError is a RuntimeError
         if "meta" not in str(error).lower():
             raise
-        raise ValueError(f"{what}: {_first_line(error)}; {remedy}") from error
+        text = f"{what}: {_first_line(error)}{user_line(error)}; {remedy}"
+        raise ValueError(text) from error
+
+
+@contextmanager
+def naming_phase(name: str) -> Iterator[None]:
+    """Add the phase, and the line of the user's file, to errors that arise in a user's code."""
+    try:
+        yield
+    except Exception as error:
+        line = user_line(error)
+        if line and not type(error).__module__.startswith("topofl."):
+            error.add_note(f"raised in the phase {name!r}{line}")
+        raise
 
 
 @contextmanager
@@ -137,28 +151,34 @@ def sampled(amount: float | int) -> Participation:
     >>> [sgd(0.1, participants=sampled(k)).settings["participation"] for k in (0.1, 8)]
     ['0.1 of all', '8 nodes']
     """
-    is_share = isinstance(amount, float | np.floating)
-    if is_share:
-        amount = check_share("participation", amount)
-    elif isinstance(amount, str) or amount is None:
+    if isinstance(amount, float | np.floating):
+        return _Sampled(check_share("participation", amount))
+    if isinstance(amount, str) or amount is None:
         raise TypeError(
             "`participation` must be a number of nodes or a share such as 0.1, got "
             f"{shown(amount)}; 1.0 takes all"
         )
-    else:
-        amount = check_int("participation", amount, minimum=1)
+    return _Sampled(check_int("participation", amount, minimum=1))
 
-    def participants(round: Round) -> np.ndarray:
-        n = len(round.sizes)
-        size = max(1, int(np.floor(amount * n + 0.5))) if is_share else int(amount)
+
+@dataclass(frozen=True)
+class _Sampled:
+    """A number of nodes, or a share of them, that is drawn in every round."""
+
+    amount: float | int
+
+    def __call__(self, round: Round) -> np.ndarray:
+        n, amount = len(round.sizes), self.amount
+        size = max(1, int(np.floor(amount * n + 0.5))) if isinstance(amount, float) else amount
         if size > n:
             raise ValueError(
                 f"`participation` must be at most n={n} nodes, got {size}; 1.0 takes all"
             )
         return np.isin(np.arange(n), round.rng("participation").permutation(n)[:size])
 
-    participants.__name__ = f"{amount:g} of all" if is_share else f"{amount} nodes"
-    return participants
+    def __str__(self) -> str:
+        is_share = isinstance(self.amount, float)
+        return f"{self.amount:g} of all" if is_share else f"{self.amount} nodes"
 
 
 def first_round(round: Round) -> np.ndarray:

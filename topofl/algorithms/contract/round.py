@@ -501,7 +501,8 @@ class Round(Protocol):
         Parameters
         ----------
         weights, values, columns
-            One exchange, whatever the number of slices.
+            One exchange, whatever the number of slices. Running statistics travel with the
+            parameters of their layer among the columns of the models, ``models.flat`` or a slice.
         scalars
             Additional numbers in each message.
         server
