@@ -39,15 +39,15 @@ def probe(tables: Mapping[str, Any]) -> tuple[float, float]:
     examples = min(every, PROBED_EXAMPLES)
     if not evaluation.on or any(name.startswith("own_") for name in evaluation.on):
         every = examples = None  # those of the run
-    _, once, per_round, per_evaluation = timed(
+    found = timed(
         partial(_train, experiment, examples=examples, every=EVERY, fine_tune=False), rounds
     )
-    tuning = _tuning(experiment, examples, per_evaluation)
+    tuning = _tuning(experiment, examples, found.evaluation)
     tuned = -(-rounds // (evaluation.fine_tune_every or rounds)) if tuning else 0
     evaluations = 1 + -(-rounds // evaluation.every) + tuned  # tuned models are evaluated, too
     scale = 1.0 if every is None or examples is None else every / examples
-    seconds = prepared + once + rounds * per_round + tuned * tuning
-    return seconds + scale * evaluations * per_evaluation, peak_memory_megabytes()
+    seconds = prepared + found.once + rounds * found.round + tuned * tuning
+    return seconds + scale * evaluations * found.evaluation, peak_memory_megabytes()
 
 
 def _tuning(experiment: config.Experiment, examples: int | None, per_evaluation: float) -> float:
