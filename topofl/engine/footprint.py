@@ -441,7 +441,7 @@ def bytes_of_step(
     nodes = 2 if executor == "batched" else 1  # a stack of one model takes a shortcut
     gradients: Any = autograd_gradients(network, executor, order, loss=loss)
     if bound is not None:
-        differentiate = objective_gradients(network, order, nullcontext, loss)
+        differentiate: Any = objective_gradients(network, order, nullcontext, loss)
         gradients = partial(differentiate, trained=None, bound=bound)
 
     def prepare(*examples: Tensor) -> Callable[[], object]:

@@ -287,7 +287,7 @@ def _forward(module: nn.Module, inputs: Tensor) -> _Forward:
 def _digest(x: Tensor) -> bytes:
     """Return a hash of the numbers of a tensor, all NaN being one number."""
     numbers = x.detach().nan_to_num().cpu().contiguous().view(-1).view(torch.uint8)
-    return hashlib.sha256(numbers.numpy()).digest()
+    return hashlib.sha256(numbers.numpy().tobytes()).digest()
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
