@@ -282,7 +282,7 @@ def claimed_in(root: Path, key: str) -> Iterator[Path]:
     start = f"{key}+{_host()}+"
     lock = Lock(root / RUNNING / f"{start}{uuid.uuid4().hex}", "store")
     for other in map(Lock, sorted((root / RUNNING).glob(f"{start}*"))):
-        with suppress(BlockingIOError, FileNotFoundError):  # its process lives, or removes it
+        with suppress(OSError):  # its process lives, or removes it, or is of another user
             other.hold()
             lock = other
             break
@@ -324,12 +324,10 @@ def _host() -> str:
 
 def _running(root: Path) -> list[tuple[str, Path]]:
     """Return the folders in a store that processes have claimed, with the keys of the runs."""
-    with suppress(OSError):
-        return [
-            (folder.name.removeprefix(NEW).partition("+")[0], folder)
-            for folder in sorted((root / RUNNING).iterdir())
-        ]
-    return []
+    return [
+        (folder.name.removeprefix(NEW).partition("+")[0], folder)
+        for folder in sorted((root / RUNNING).glob("*"))
+    ]
 
 
 def _may_be_used(folder: Path) -> bool:
