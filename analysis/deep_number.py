@@ -270,7 +270,7 @@ the candidate of hypothesis 6 is chosen on seed 300, which is in no table."""
 def report(runs: pd.DataFrame, source: Source, out: Path) -> list[Verdict]:
     """Write tables and results of what is known; return what became of the hypotheses."""
     found, tables = verdicts(runs, source) if source.preset != "smoke" else ([], cell_tables(runs))
-    parts = [_INTRODUCTION, verdict_table(found).to_markdown()]
+    parts = [_INTRODUCTION, *([verdict_table(found).to_markdown()] if found else [])]
     if tables:
         parts += [candidate_table(tables).to_markdown(), by_cell_table(tables).to_markdown()]
     results = {

@@ -404,6 +404,20 @@ def setting_table(found: Found, setting: str) -> Table:
     return Table(columns, tuple(rows))
 
 
+def losses(found: Found, settings: Sequence[str]) -> list[str]:
+    """Return one line per difference of which all seeds are known and the interval is below 0."""
+    lines = []
+    for setting in settings:
+        for name, graph in found.source.scenario(setting).graphs.items():
+            ours = _rival(graph.family)
+            for outcome in OUTCOMES:
+                apart = found.decided(setting, ours, name, outcome)
+                if apart is not None and apart[-1] == "worse":
+                    said = difference_said(apart)
+                    lines.append(f"- {setting}: {ours} against {name}, {outcome}: {said}")
+    return lines or ["- nowhere so far"]
+
+
 _INTRODUCTION = """\
 # Rotating cliques against D-Cliques and other graphs
 
@@ -419,8 +433,9 @@ def report(runs: pd.DataFrame, source: Source, out: Path) -> list[Verdict]:
     """Write table, results and picture of what is known; return what became of the hypotheses."""
     found = Found(runs, source)
     decided = verdicts(found) if source.preset != "smoke" else []
-    parts = [_INTRODUCTION, verdict_table(decided).to_markdown()]
+    parts = [_INTRODUCTION, *([verdict_table(decided).to_markdown()] if decided else [])]
     settings = list(dict.fromkeys(runs["setting"]))
+    parts += ["\n".join(["Where rotating cliques lose:", "", *losses(found, settings)])]
     parts += [f"## {name}\n\n{setting_table(found, name).to_markdown()}" for name in settings]
     drawn = {name: rows for name in settings if (rows := _drawn(found, name))}
     if drawn:

@@ -93,6 +93,9 @@ def test_verdicts_follow_the_runs():
     }
     assert states["1"] == "HOLDS", "four of five settings suffice"
     assert states["3"] == "FAILS"
+    lost = rotating_cliques.losses(rotating_cliques.Found(runs, FULL), rotating_cliques.DECIDING)
+    assert {line.split(":")[0] for line in lost} == {"- GN-LeNet"}
+    assert any("rotating 10 against D-Cliques 10 ring, final: -2.0" in line for line in lost)
     states = {
         one.name: one.state
         for one in rotating_cliques.verdicts(rotating_cliques.Found(made_up(seeds=9), FULL))
