@@ -183,8 +183,8 @@ ROOMS = {
     ],
     "_linalg": ["distributions sparse", "bisection nilpotent", "spectral", "second"],
     "engine": [
-        "ranks",
-        "network population recorder options",
+        "ranks network",
+        "population recorder options",
         *("divergence plan", "minibatches", "gradients", "memory", "executor"),
         *("mixing", "training evaluation"),
         *("requests", "neighbors", "graph_checks model_checks footprint"),
