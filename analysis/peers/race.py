@@ -37,6 +37,9 @@ CACHE = Path.home() / ".cache" / "topofl-peers"
 BUSY = 0.15
 """Cores that other processes may use while nothing of the race runs."""
 
+TRIES = 5
+"""Looks at a busy machine before it is refused."""
+
 SAME = 0.02
 """Relative difference of losses that counts as the same work."""
 
@@ -125,8 +128,13 @@ def busy_cores(seconds: float = 2.0) -> float:
 
 
 def check_quiet(allowed: bool) -> float:
-    """Return the cores that others use; raise :class:`Busy` if too many, unless allowed."""
+    """Return the cores that others use; raise :class:`Busy` if too many, unless allowed.
+
+    What a peer leaves behind may take some seconds to end.
+    """
     cores = busy_cores()
+    for _ in range(0 if allowed else TRIES - 1):
+        cores = cores if cores <= BUSY else busy_cores()
     if cores > BUSY and not allowed:
         raise Busy(
             f"the machine must be quiet, but other processes use {cores:.1f} cores; wait, or give "
