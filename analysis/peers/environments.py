@@ -21,7 +21,6 @@ DISTRIBUTION = {
     "flower": "flwr",
     "gossipy": "gossipy-dfl",
     "decent_bench": "decent-bench",
-    "p2pfl": "p2pfl",
 }
 
 
