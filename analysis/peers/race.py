@@ -267,7 +267,8 @@ def _facts(options: argparse.Namespace, load: float, mnist: bool) -> list[str]:
         f"{title()}. {options.repeats} turns; median [smallest, largest].",
         f"Threads: {f'OMP_NUM_THREADS={threads}' if threads else 'as each peer chooses'}. "
         f"Digits: {'MNIST' if mnist else 'made images of the shape of MNIST'}.",
-        f"Peak memory and CPU are sums over a peer's processes. Python {PYTHON} as named.",
+        "Peak memory and CPU are sums over a peer's processes. "
+        f"{', '.join(f'{peer} runs on Python {wanted}' for peer, wanted in PYTHON.items())}.",
     ]
     if options.repeats < 5:
         lines.append("Fewer than 5 turns: these numbers show that everything runs, no more.")
