@@ -90,10 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         peers=("", "peers in addition to topofl, such as pfl,fluke; all of them if empty"),
         limit=(1800.0, "seconds after which a run is stopped"),
         busy=(False, "measure on a busy machine too, and say so in the result"),
-        sources=(
-            Path,
-            "folder with sources of peers whose release lacks what a setting needs: gossipy",
-        ),
+        sources=(CACHE / "sources", "folder with sources of peers whose release lacks a setting"),
         data=(Path, "folder with MNIST; without it and TOPOFL_DATA, images are made"),
         out=(Path, "folder for the tables and numbers, such as analysis/results/peers"),
     )
