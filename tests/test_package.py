@@ -17,6 +17,7 @@ DATA = [
     ("topofl.cli", "experiment.toml"),
     ("topofl.report", "templates/page.html"),
     ("topofl.analysis", "studies.toml"),
+    ("topofl.analysis.peers", "requirements/pfl.txt"),
     ("topofl.analysis.study", "scenarios.toml"),
     ("topofl.analysis.study", "templates/study.html"),
     ("topofl.paper_figures.kit", "templates/report.html"),

@@ -21,7 +21,6 @@ DISTRIBUTION = {
     "flower": "flwr",
     "gossipy": "gossipy-dfl",
     "decent_bench": "decent-bench",
-    "p2pfl": "p2pfl",
 }
 
 
@@ -125,23 +124,17 @@ def run(
     if sources is not None and from_sources(peer, sources):
         folders.append(str((sources / peer).resolve()))
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
-    process = subprocess.Popen(
-        [python, str(script), json.dumps(spec), str(arrays)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environ,
-        cwd=arrays.parent,
-        start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        raise Failed(f"did not end within {limit:.0f} seconds") from None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    command = [python, str(script), json.dumps(spec), str(arrays)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    how = {"env": environ, "cwd": arrays.parent, "start_new_session": True}
+    with subprocess.Popen(command, **pipes, **how) as process:
+        try:
+            output, errors = process.communicate(timeout=limit)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise Failed(f"did not end within {limit:.0f} seconds") from None
+            raise
     return parsed(output, errors)
 
 

@@ -37,6 +37,9 @@ CACHE = Path.home() / ".cache" / "topofl-peers"
 BUSY = 0.15
 """Cores that other processes may use while nothing of the race runs."""
 
+TRIES = 5
+"""Looks at a busy machine before it is refused."""
+
 SAME = 0.02
 """Relative difference of losses that counts as the same work."""
 
@@ -87,10 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         peers=("", "peers in addition to topofl, such as pfl,fluke; all of them if empty"),
         limit=(1800.0, "seconds after which a run is stopped"),
         busy=(False, "measure on a busy machine too, and say so in the result"),
-        sources=(
-            Path,
-            "folder with sources of peers whose release lacks what a setting needs: gossipy",
-        ),
+        sources=(CACHE / "sources", "folder with sources of peers whose release lacks a setting"),
         data=(Path, "folder with MNIST; without it and TOPOFL_DATA, images are made"),
         out=(Path, "folder for the tables and numbers, such as analysis/results/peers"),
     )
@@ -125,8 +125,13 @@ def busy_cores(seconds: float = 2.0) -> float:
 
 
 def check_quiet(allowed: bool) -> float:
-    """Return the cores that others use; raise :class:`Busy` if too many, unless allowed."""
+    """Return the cores that others use; raise :class:`Busy` if too many, unless allowed.
+
+    What a peer leaves behind may take some seconds to end.
+    """
     cores = busy_cores()
+    for _ in range(0 if allowed else TRIES - 1):
+        cores = cores if cores <= BUSY else busy_cores()
     if cores > BUSY and not allowed:
         raise Busy(
             f"the machine must be quiet, but other processes use {cores:.1f} cores; wait, or give "
@@ -259,7 +264,8 @@ def _facts(options: argparse.Namespace, load: float, mnist: bool) -> list[str]:
         f"{title()}. {options.repeats} turns; median [smallest, largest].",
         f"Threads: {f'OMP_NUM_THREADS={threads}' if threads else 'as each peer chooses'}. "
         f"Digits: {'MNIST' if mnist else 'made images of the shape of MNIST'}.",
-        f"Peak memory and CPU are sums over a peer's processes. Python {PYTHON} as named.",
+        "Peak memory and CPU are sums over a peer's processes. "
+        f"{', '.join(f'{peer} runs on Python {wanted}' for peer, wanted in PYTHON.items())}.",
     ]
     if options.repeats < 5:
         lines.append("Fewer than 5 turns: these numbers show that everything runs, no more.")

@@ -59,11 +59,13 @@ class Setting:
         return {key: getattr(self, key) for key in (*keys, "momentum", "decay")} | {"seed": seed}
 
 
-def made(setting: Setting, shape: tuple[int, ...], rng: np.random.Generator) -> Arrays:
-    """Return images of bytes that are noise around a faint one for each of 10 classes."""
+def made(setting: Setting, shape: tuple[int, int, int], rng: np.random.Generator) -> Arrays:
+    """Return images of bytes: noise around a faint pattern of blocks for each of 10 classes."""
     total = setting.examples + setting.test
     labels = rng.permutation(np.arange(total) % 10)
-    faint = rng.normal(scale=6, size=(10, *shape)).astype(np.float32)
+    channels, height, width = shape
+    blocks = rng.normal(scale=25, size=(10, channels, height // 4, width // 4))
+    faint = blocks.repeat(4, axis=2).repeat(4, axis=3).astype(np.float32)
     images = np.empty((total, *shape), np.uint8)
     for rows in np.array_split(np.arange(total), max(1, total // 1000)):
         noise = rng.standard_normal((len(rows), *shape), dtype=np.float32)

@@ -89,9 +89,12 @@ def test_a_driver_does_the_work_of_ours(peer, tmp_path):
     python = environments.installed(peer, race.CACHE)
     if python is None:
         pytest.skip(f"there is no environment of {peer}; the race makes it")
+    sources = race.CACHE / "sources"
+    if peer == "gossipy" and not environments.from_sources(peer, sources):
+        pytest.skip("the release of gossipy lacks all-to-all gossip, and its sources are not there")
     arrays = settings.write_arrays(setting, tmp_path, None)
     ours, theirs = (
-        environments.run(name, where, setting.spec(0), arrays, 300)
+        environments.run(name, where, setting.spec(0), arrays, 300, sources)
         for name, where in (("topofl", sys.executable), (peer, python))
     )
     assert len(theirs["rounds"]) == len(ours["rounds"])
@@ -160,7 +163,8 @@ def test_a_busy_machine_is_refused_unless_it_is_allowed(monkeypatch):
     with pytest.raises(race.Busy, match=r"other processes use 0\.5 cores"):
         race.check_quiet(allowed=False)
     assert race.check_quiet(allowed=True) == 0.5
-    monkeypatch.setattr(race, "busy_cores", lambda: 0.05)
+    found = [0.5, 0.4, 0.05]
+    monkeypatch.setattr(race, "busy_cores", lambda: found.pop(0))
     assert race.check_quiet(allowed=False) == 0.05
 
 

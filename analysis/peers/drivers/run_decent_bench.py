@@ -1,5 +1,7 @@
 """The setting by decent-bench: adapt, then combine, on quadratics."""
 
+# pyright: reportMissingImports=false
+
 import networkx as nx
 import numpy as np
 import protocol

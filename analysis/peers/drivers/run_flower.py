@@ -1,5 +1,7 @@
 """The setting by Flower: FedAvg in its simulation engine, with a client per core at a time."""
 
+# pyright: reportMissingImports=false
+
 import functools
 import json
 import os

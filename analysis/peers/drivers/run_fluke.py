@@ -1,5 +1,7 @@
 """The setting by fluke: FedAvg."""
 
+# pyright: reportMissingImports=false
+
 from typing import Any
 
 import protocol  # before the peer, which imports torchvision

@@ -1,5 +1,7 @@
 """The setting by gossipy: all-to-all gossip, in which all nodes act in the same time step."""
 
+# pyright: reportMissingImports=false
+
 from typing import Any
 
 import protocol  # before the peer, which imports torchvision

@@ -1,5 +1,7 @@
 """The setting by pfl-research: FedAvg in its simulated backend."""
 
+# pyright: reportMissingImports=false
+
 from functools import partial
 
 import protocol
