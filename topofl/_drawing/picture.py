@@ -10,7 +10,7 @@ import scipy.sparse as sparse
 
 from topofl._drawing.figures import PALETTE, PLAIN
 from topofl._drawing.layout import Graph, layout
-from topofl._support.check import as_array, check_finite, check_int
+from topofl._support.check import check_finite, check_int, check_unmasked
 
 ARROWS_LIMIT = 400
 """Directed graphs with more edges are drawn without arrowheads."""
@@ -109,7 +109,11 @@ def group_fills(topology: Graph) -> list[str]:
 
 def checked_table(name: str, values: Any, n: int, width: int | str) -> np.ndarray:
     """Return finite numbers with a row per node, or raise; a `width` in words may be any."""
-    table = as_array(name, values, float)
+    check_unmasked(name, values)
+    try:
+        table = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`{name}` must be an (n, {width}) array of numbers: {error}") from error
     columns = table.shape[1] if table.ndim == 2 else 0
     if columns == 0 or len(table) != n or (isinstance(width, int) and columns != width):
         raise ValueError(f"`{name}` must have shape (n, {width}) with n={n}, got {table.shape}")
