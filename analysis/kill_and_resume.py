@@ -10,14 +10,13 @@ if its folder contains a file that the uninterrupted run does not leave. Windows
 not supported.
 """
 
-import os
 import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -109,26 +108,14 @@ def _trial(
     return rounds, wrong
 
 
-def _in_fork(work: Callable[[], None], seconds: float | None) -> int:
+def _in_fork(work: Callable[[], None], seconds: float | None) -> int | None:
     """Return the exit code of a fork that does the work, or is killed after `seconds`."""
-    child = os.fork()
-    if not child:
-        try:
-            work()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    end = None if seconds is None else time.perf_counter() + seconds
-    while end is not None:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        if time.perf_counter() >= end:
-            os.kill(child, signal.SIGKILL)
-            break
-        time.sleep(0.0005)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    child = get_context("fork").Process(target=work)
+    child.start()
+    child.join(seconds)
+    child.kill()
+    child.join()
+    return child.exitcode
 
 
 def _read(folder: Path) -> dict[str, np.ndarray]:

@@ -10,11 +10,10 @@ with 1 if a check fails:
 * open files and checkpoint files: never more than in the first quarter;
 * resuming: a run resumed from its second-to-last checkpoint ends with the same models and history.
 
-Linux only, since memory is read from ``/proc``.
+Not on Windows, which cannot count open files.
 """
 
 import math
-import os
 import shutil
 import sys
 import tempfile
@@ -25,13 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from scipy import stats
 
 import topofl
 from topofl import Table, algorithms, callbacks, data, models, topologies
 from topofl.callbacks import Callback, Event
 
-from .program import parser_of, process_bytes
+from .program import parser_of
 
 MIB = 2**20
 PER = 10_000
@@ -122,31 +122,17 @@ def table(samples: Sequence[Sample]) -> Table:
 
 def watch(samples: list[Sample], folder: Path) -> Callback:
     """Return a callback that adds a sample at every checkpoint."""
+    process = psutil.Process()
 
     def callback(event: Event) -> None:
         if event.kind == "checkpoint":
             sizes = [path.stat().st_size for path in folder.iterdir()]
-            held, open_files = resident(), len(os.listdir("/proc/self/fd"))
+            held = process.memory_info().rss
+            open_files = process.num_fds()
             samples.append(Sample(event.round, held, open_files, len(sizes), sum(sizes)))
             print(f"round {event.round}: {held / MIB:.1f} MiB", file=sys.stderr, flush=True)
 
     return callback
-
-
-def resident() -> int:
-    """Return the resident memory of this process in bytes.
-
-    Raises
-    ------
-    OSError
-        If the system is not Linux.
-    """
-    status = Path("/proc/self/status")
-    if not status.exists():
-        raise OSError(
-            f"resident memory is read from {status}, which does not exist; run this on Linux"
-        )
-    return process_bytes("VmRSS")
 
 
 def keep(checkpoint_of: int, folder: Path, copy: Path, ends: list[np.ndarray]) -> Callback:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from topofl import NotApplicable, Table
+from topofl.toolkit import check_int, did_you_mean
 
 from . import dcliques, dfedpgp, dpfl, pfeddst
-from .kit.claims import Claim, did_you_mean, shown_number, shown_statement
-from .kit.paper import Figure, Paper, Setting, check_positive_int, make_setting
+from .kit.claims import Claim, shown_number, shown_statement
+from .kit.paper import Figure, Paper, Setting, make_setting
 from .kit.report import write_report
 from .kit.reproduce import LeftOut, Result, missing_data, panels_lacking, plan, reproduce_each
 from .kit.store import Failed, Store, load_earlier_report
@@ -102,7 +103,7 @@ def reproduce(
     output = show or (lambda text: None)
     paper, figures, setting = _named(name, scale, seeds, data, datasets, device)
     _without_data(figures, setting)
-    jobs = check_positive_int("jobs", jobs)
+    jobs = check_int("jobs", jobs, minimum=1)
     outcomes = reproduce_each(figures, setting, out=out, kept=kept, jobs=jobs, progress=progress)
     results: list[Result] = []
     left_out: list[LeftOut] = []

@@ -45,12 +45,13 @@ FEWEST_OF_FAMILY = 4
 def hypotheses(tables: Sequence[CellTable]) -> Table:
     """Return the verdict of each hypothesis that the recorded cells allow."""
     columns = ("hypothesis", "statistic", "cells", "claim", "verdict")
-    return Table(columns, (*_of_dsgd(tables), *_of_other_methods(tables), *_of_order(tables)))
-
-
-def _of_dsgd(tables: Sequence[CellTable]) -> Iterator[Row]:
     plain = [table for table in tables if table.method == "D-SGD"]
     skewed = [table for table in plain if table.partition in SKEWED]
+    rows = (*_of_dsgd(plain, skewed), *_of_other_methods(tables), *_of_order(plain, skewed))
+    return Table(columns, rows)
+
+
+def _of_dsgd(plain: Sequence[CellTable], skewed: Sequence[CellTable]) -> Iterator[Row]:
     learning = correlation("H_10", "learning phase")
     yield from _at_most("1: H_10, learning phase", skewed, learning, -0.95)
     final = correlation("predicted deviation (20)", "final")
@@ -77,16 +78,14 @@ def _of_other_methods(tables: Sequence[CellTable]) -> Iterator[Row]:
         yield from _at_most(f"6: H_10, learning phase, {method}", own, learning, -0.9)
 
 
-def _of_order(tables: Sequence[CellTable]) -> Iterator[Row]:
-    plain = [table for table in tables if table.method == "D-SGD"]
-    skewed = [table for table in plain if table.partition in SKEWED]
+def _of_order(plain: Sequence[CellTable], skewed: Sequence[CellTable]) -> Iterator[Row]:
     families = Statistic(_by_family, lambda columns: median(columns[0]), fewest=1, names=_families)
     yield from _at_most("7: within families, H_10", skewed, families, -0.9)
     known = [table for table in plain if table.scenario == "digits 60"]
     asked = [table for table in plain if table.scenario.startswith("MNIST")]
     if known and asked:
-        plain = correlation("H_10", "rounds to target")
-        yield from _at_most("8: H_10, MNIST, rounds to target", asked, plain, -0.9)
+        target = correlation("H_10", "rounds to target")
+        yield from _at_most("8: H_10, MNIST, rounds to target", asked, target, -0.9)
         order, apart = _fitted(known)
         name = "8: the same by the fit to digits, which ties graphs"
         yield from _at_most(name, asked, Statistic(order, spearman), -0.9)

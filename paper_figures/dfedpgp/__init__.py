@@ -9,7 +9,7 @@ from topofl import Table
 
 from ..kit import comparison
 from ..kit.claims import Claim
-from ..kit.comparison import METHODS, compared, differences, reported_curves, splits_of
+from ..kit.comparison import METHODS, arms_on, compared, differences, reported_curves, splits_of
 from ..kit.curves import Panels, final
 from ..kit.drawing import convergence, dots
 from ..kit.paper import Arms, Data, Figure, Setting, by_title, each_arm
@@ -29,12 +29,8 @@ STUDIED = "CIFAR-10, Dir(0.3)"
 """The split of figures 3a and 3b."""
 
 
-def tab01(setting: Setting) -> Arms:
-    """Return the arms of all methods on all splits."""
-    return {
-        title: {label: comparison.arm(setting, title, label) for label in TABLE_1}
-        for title in splits_of(setting)
-    }
+tab01 = arms_on(TABLE_1)
+"""All methods on all splits."""
 
 
 def tab02(setting: Setting) -> Arms:
@@ -51,11 +47,11 @@ def tab03(setting: Setting) -> Arms:
     scale = comparison.scale_of(setting)
     epochs = unequal(scale.devices, scale.clients)
     panels = {}
-    for title in splits_of(setting, *ABLATED):
+    for title, equal in arms_on(DEVICES, *ABLATED)(setting).items():
         panels[title] = {
             label: comparison.arm(setting, title, label, epochs=epochs) for label in DEVICES
         }
-        panels[title + EQUAL] = {label: comparison.arm(setting, title, label) for label in DEVICES}
+        panels[title + EQUAL] = equal
     return panels
 
 
@@ -64,12 +60,8 @@ def unequal(devices: Sequence[int], n: int) -> list[int]:
     return [devices[i * len(devices) // n] for i in range(n)]
 
 
-def tab04(setting: Setting) -> Arms:
-    """Return arms that exchange whole models or bodies over undirected or directed graphs."""
-    return {
-        title: {label: comparison.arm(setting, title, label) for label in ABLATION}
-        for title in splits_of(setting, *ABLATED)
-    }
+tab04 = arms_on(ABLATION, *ABLATED)
+"""Arms that exchange whole models or bodies over undirected or directed graphs."""
 
 
 def fig03a(setting: Setting) -> Arms:

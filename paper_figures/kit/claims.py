@@ -1,10 +1,7 @@
 """Claims of a paper: how confidence intervals over seeds judge them, and their text in reports."""
 
-import difflib
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +17,7 @@ from topofl.summary.verdicts import (
     mean_interval,
     verdict,
 )
+from topofl.toolkit import as_text, check_choice
 
 PAPER, CHECK, OUR_QUESTION = "paper", "check", "ours"
 
@@ -278,7 +276,7 @@ def shown_statement(claim: Claim) -> str:
 
 def shown_number(claim: Claim) -> str:
     """Return our number as text, with its interval and the verdicts of its comparisons."""
-    shown, part, m = [text_of(claim.ours)], claim.shown_part, len(claim.parts)
+    shown, part, m = [as_text(claim.ours)], claim.shown_part, len(claim.parts)
     if claim.interval is not None:
         text = f"{100 * CONFIDENCE:g} % interval {_range(claim.interval)}"
         if part is not None and part.corrected is not None and m > 1:
@@ -286,7 +284,7 @@ def shown_number(claim: Claim) -> str:
             text += f" ({level:.4g} % for {m} comparisons: {_range(part.corrected)})"
         shown.append(text)
     if claim.of_means is not None:
-        shown.append(f"ratio of means {text_of(claim.of_means)}")
+        shown.append(f"ratio of means {as_text(claim.of_means)}")
     if part is not None:
         held, failed = (
             [each.name for each in claim.parts if each.verdict == verdict]
@@ -299,7 +297,7 @@ def shown_number(claim: Claim) -> str:
 
 
 def _range(interval: tuple[float, float]) -> str:
-    return " to ".join(map(text_of, interval))
+    return " to ".join(map(as_text, interval))
 
 
 def claims_table(claims: Sequence[Claim], title: str = "") -> Table:
@@ -327,54 +325,3 @@ def judge_each(
 def points(value: float | None) -> str:
     """Return a difference in percentage points as text; an empty string for None."""
     return "" if value is None else f"{value:+.2f} points"
-
-
-def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
-    """Return `value` if it is one of `choices`, else raise ``ValueError`` with a suggestion.
-
-    Examples
-    --------
-    >>> check_choice("scale", "quick", ("smoke", "quick", "paper"))
-    'quick'
-    """
-    options = list(choices)
-    if not isinstance(value, str) or value not in options:
-        listed = ", ".join(map(repr, options))
-        raise ValueError(
-            f"`{name}` must be one of {listed}, got {value!r}{did_you_mean(value, options)}"
-        )
-    return value
-
-
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the known word nearest to `word`, or an empty string.
-
-    Examples
-    --------
-    >>> did_you_mean("dcliqes", ["dcliques", "dpfl"])
-    "; did you mean 'dcliques'?"
-    """
-    close = difflib.get_close_matches(word, list(known), n=1) if isinstance(word, str) else []
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def text_of(value: Any) -> str:
-    """Return a value formatted as in topofl's tables: 4 significant digits or digit separators.
-
-    Examples
-    --------
-    >>> text_of(0.123456), text_of(60000), text_of("ring")
-    ('0.1235', '60,000', 'ring')
-    """
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return "".join(map(_escaped, str(value)))
-    if isinstance(value, Integral):
-        return f"{int(value):,}"
-    number = float(value)
-    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e15 else f"{number:.4g}"
-
-
-def _escaped(character: str) -> str:
-    """Return a character, escaped if it breaks a line or controls a terminal."""
-    breaks = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
-    return character.encode("unicode_escape").decode() if breaks else character

@@ -142,6 +142,14 @@ def arm(
     return [Run(_tables(setting, scale, title, label, epochs, seed)) for seed in setting.seeds]
 
 
+def arms_on(labels: Sequence[str], *titles: str) -> Callable[[Setting], Arms]:
+    """Return a function that gives the arms of some methods on some splits, or on all."""
+    return lambda setting: {
+        title: {label: arm(setting, title, label) for label in labels}
+        for title in splits_of(setting, *titles)
+    }
+
+
 def _tables(
     setting: Setting, scale: Scale, title: str, label: str, epochs: Any, seed: int
 ) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from numbers import Integral
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +13,16 @@ from matplotlib.figure import Figure as Picture
 from topofl import Table
 from topofl.engine.options import check_device
 from topofl.runs.identity import Run
-from topofl.toolkit import MARKERS, dataset_folder, dataset_folders, default_root
+from topofl.toolkit import (
+    MARKERS,
+    check_choice,
+    check_int,
+    dataset_folder,
+    dataset_folders,
+    default_root,
+)
 
-from .claims import Claim, check_choice
+from .claims import Claim
 from .curves import Curve, Panels, arms_table, read_panels, write_panels
 from .store import Store
 
@@ -121,7 +127,7 @@ def make_setting(
             f"there is no folder {setting.root}; give the folder that contains the datasets' files "
             "with --data"
         )
-    count = SEEDS[scale] if seeds is None else check_positive_int("seeds", seeds)
+    count = SEEDS[scale] if seeds is None else check_int("seeds", seeds, minimum=1)
     found = DIGITS_FOR if scale == "smoke" else available(setting.root)
     for name in datasets or ():
         check_choice("datasets", name, MARKERS)
@@ -405,18 +411,3 @@ def declared(name: str) -> Declared:
     """Return what a TOML file declares; `name` is its path in this package's parent."""
     path = Path(__file__).parents[1] / name
     return Declared(tomllib.loads(path.read_text(encoding="utf-8")))
-
-
-def check_positive_int(name: str, value: object) -> int:
-    """Return `value` as an integer of at least 1, else raise ``TypeError`` or ``ValueError``.
-
-    Examples
-    --------
-    >>> check_positive_int("jobs", 2)
-    2
-    """
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"`{name}` must be an integer, got {value!r} ({type(value).__name__})")
-    if value < 1:
-        raise ValueError(f"`{name}` must be at least 1, got {value!r}")
-    return int(value)

@@ -16,7 +16,7 @@ from PIL import Image
 from topofl import NotApplicable, Table
 from topofl.report import page_template, replacing
 from topofl.runs.identity import versions
-from topofl.toolkit import machine
+from topofl.toolkit import as_text, machine
 
 from .claims import (
     CHECK,
@@ -30,7 +30,6 @@ from .claims import (
     claims_table,
     shown_number,
     shown_statement,
-    text_of,
 )
 from .paper import Figure, Paper, Setting
 from .reproduce import LeftOut, Result, panels_lacking
@@ -489,7 +488,7 @@ def _grid(table: Table, key: str) -> Mapping[str, Any]:
             for k in range(len(table.columns))
         ],
         "rows": [
-            [{"text": text_of(cell), "note": note(cell)} for cell in row] for row in table.rows
+            [{"text": as_text(cell), "note": note(cell)} for cell in row] for row in table.rows
         ],
         "reasons": reasons,
     }

@@ -7,10 +7,10 @@ import numpy as np
 
 from ..kit import comparison
 from ..kit.claims import Claim, at_least, judge, judge_each, kind_of
-from ..kit.comparison import ANY_LEAD, compared, leads, reported_curves, splits_of
+from ..kit.comparison import ANY_LEAD, arms_on, compared, leads, reported_curves, splits_of
 from ..kit.curves import Curve, Panels, average, final, read_panels
 from ..kit.drawing import convergence
-from ..kit.paper import Arms, Data, Figure, Setting, declared
+from ..kit.paper import Data, Figure, Setting, declared
 from ..kit.store import Store
 from . import peers
 
@@ -126,18 +126,10 @@ def own_best(data: Data) -> list[Claim]:
 CIFAR_10, CIFAR_100, MNIST = TITLES = "CIFAR-10, c=2", "CIFAR-100, c=5", "MNIST, Dir(0.3)"
 
 
-def _on(*titles: str, labels: tuple[str, ...] = LABELS) -> Callable[[Setting], Arms]:
-    """Return a function that gives the arms of some methods on some splits."""
-    return lambda setting: {
-        title: {label: comparison.arm(setting, title, label) for label in labels}
-        for title in splits_of(setting, *titles)
-    }
-
-
-tab01 = _on(*TITLES)
+tab01 = arms_on(LABELS, *TITLES)
 """All methods on all splits, including MNIST's where a scale has it."""
 
-pfeddst_alone = _on(*TITLES, labels=(OURS,))
+pfeddst_alone = arms_on((OURS,), *TITLES)
 
 
 def _figure(name: str, *titles: str, **code: Any) -> Figure:
@@ -152,7 +144,7 @@ def _figure(name: str, *titles: str, **code: Any) -> Figure:
 
 
 def _figure_2(name: str, kind: str, claims: Callable[[Data], list[Claim]]) -> Figure:
-    arms = _on(CIFAR_10, labels=(OURS,))
+    arms = arms_on((OURS,), CIFAR_10)
 
     def compute(setting: Setting, store: Store) -> Data:
         return peers.accuracies_of_peers(arms(setting), comparison.scale_of(setting).neighbors)
@@ -166,7 +158,7 @@ def _curve_figure(name: str, split: str) -> Figure:
         name,
         split,
         **compared(
-            _on(split),
+            arms_on(LABELS, split),
             draw=lambda data: convergence(reported_curves(data), xlabel="round", extremes=False),
             claims=lambda data: [
                 *best(reported_curves(data)),

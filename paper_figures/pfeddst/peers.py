@@ -4,7 +4,6 @@ Figure 2 tests the models of one client's peers on its data while PFedDST trains
 """
 
 import json
-import zlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import product
@@ -15,7 +14,7 @@ import torch
 from matplotlib.figure import Figure as Picture
 from torch.func import functional_call
 
-from topofl import History, NotApplicable, Table, algorithms, callbacks, config
+from topofl import History, NotApplicable, Table, algorithms, callbacks, config, toolkit
 from topofl.runs.identity import Run, with_options
 
 from ..kit.claims import OUR_QUESTION, Claim, at_least, judge
@@ -202,19 +201,15 @@ def _of_one_client(tables: str, k: int) -> dict[str, list[Any]]:
         if event.kind != "round":
             return
         models, others = event.models, [i for i in range(clients.n) if i != client]
-        shuffled = random_stream(experiment.options["seed"], event.round).permutation(others)
+        shuffled = toolkit.stream(experiment.options["seed"], "peers", event.round).permutation(
+            others
+        )
         found["own"].append(accuracy(models, client))
         found["random"].append([accuracy(models, i) for i in shuffled[:k].tolist()])
         found["near"].append([accuracy(models, i) for i in nearest(models, client, k)])
 
     experiment.run(progress=False, callbacks=[look])
     return found
-
-
-def random_stream(seed: int, round: int) -> np.random.Generator:
-    """Return a round's generator of random peers, a pure function of seed and round."""
-    sequence = np.random.SeedSequence(seed, spawn_key=(zlib.crc32(b"peers"), 1, round))
-    return np.random.Generator(np.random.Philox(sequence))
 
 
 def nearest(models: Any, client: int, k: int) -> list[int]:

@@ -20,7 +20,6 @@ from analysis import (
     ranks,
     scale,
     soak,
-    spectral_report,
     start_up,
 )
 from analysis.peak_memory import SETTINGS, MemoryCase, cohort_table, estimate_of, peak_of
@@ -408,12 +407,11 @@ def test_the_soak_test_fails_on_what_grows(growth, code, monkeypatch, capsys, tm
 
 
 @pytest.mark.slow
-def test_script_and_command_write_the_same_page(tmp_path, monkeypatch, capsys):
+def test_the_command_on_a_page_writes_it_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     graphs = ["ring:10", "random_regular:10,k=3", "--rounds", "5"]
     for words in ([], ["--data", "digits"]):
-        assert spectral_report.main([*graphs, *words]) == 0
-        assert capsys.readouterr().out.endswith("wrote report.html\n")
+        assert command(["spectral", *graphs, *words, "--html", "report.html"]) == 0
         first = (tmp_path / "report.html").read_text()
         page = markup.read(first)
         (shown,) = [code.text for code in page.all("pre")]

@@ -12,7 +12,6 @@ from analysis import (
     designed_topologies,
     methods,
     soak,
-    spectral_report,
     start_up,
 )
 from analysis.benchmark import command as benchmark
@@ -200,7 +199,7 @@ COMMANDS = [
         "`rounds` must be at least 1",
         lambda path: ["spectral", "ring:8", "--rounds", 0, "--html", path / "x.html"],
     ),
-    (spectral_report.main, "it is a folder", lambda path: ["ring:8", "--out", path]),
+    (topofl, "it is a folder", lambda path: ["spectral", "ring:8", "--html", path]),
     (
         topofl,
         "did you mean 'ring'?",

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+import psutil
+
+_LAST_PID = 2**31 - 1  # of any system
 _RANDOM = 1 << 40
 """Bit that ``uuid.getnode`` sets in a random number, which it returns where it finds no card."""
 
@@ -65,21 +68,9 @@ def is_dead(holder: dict[str, Any]) -> bool:
     if holder["started"] is not None and holder["started"].partition(" ")[0] != _boot():
         return False
     if holder["started"] is None or (fields := _fields(holder["pid"])) is None:
-        return _is_gone(holder["pid"])
+        pid = holder["pid"]
+        return pid > 0 and (pid > _LAST_PID or not psutil.pid_exists(pid))
     return _start(fields) != holder["started"]
-
-
-def _is_gone(pid: int) -> bool:
-    """Return whether the system knows that there is no process of this number."""
-    if os.name != "posix" or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:
-        pass  # it runs as another user
-    return False
 
 
 def start_time(pid: int) -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._support.check import did_you_mean, shown
 from topofl.summary.groups import MEMBERS, MISSING, Collected, levels_text
-from topofl.summary.verdicts import CONFIDENCE, mean_interval, verdict
+from topofl.summary.verdicts import CONFIDENCE, mean_interval, statistic_of, verdict
 
 
 @dataclass(frozen=True)
@@ -201,16 +201,12 @@ def _differences(
         return np.zeros(0)
     both = np.concatenate([group, base])
     _, key = np.unique(np.stack([one[both] for one in keys]), axis=1, return_inverse=True)
-    key, x, size = key.reshape(-1), values[both], int(key.max()) + 1
-    known = ~np.isnan(x)
-    means = []
-    for side in (np.arange(len(both)) < len(group), np.arange(len(both)) >= len(group)):
-        used = side & known
-        with np.errstate(invalid="ignore"):
-            means.append(
-                np.bincount(key[used], x[used], size) / np.bincount(key[used], minlength=size)
-            )
-    differences = means[0] - means[1]
+    key, size, k = key.reshape(-1), int(key.max()) + 1, len(group)
+    own, others = (
+        statistic_of(values[runs], key_of, size).mean
+        for runs, key_of in ((group, key[:k]), (base, key[k:]))
+    )
+    differences = own - others
     return differences[~np.isnan(differences)]
 
 
