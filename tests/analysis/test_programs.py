@@ -14,10 +14,12 @@ from analysis import (
     architecture,
     cost_in_seconds,
     gallery,
+    group_averages,
     kill_and_resume,
     larger_than_memory,
     rank_checkpoints,
     ranks,
+    rotating_partitions,
     scale,
     soak,
     start_up,
@@ -32,6 +34,7 @@ from topofl._drawing.layout import layout
 from topofl._support.calls import parse_spec
 from topofl.cli import main as command
 from topofl.engine.joining import place
+from topofl.mixing.matrix import component_means
 from topofl.runs.folder import RUNNING
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
@@ -431,3 +434,43 @@ def test_clients_that_do_not_take_part_take_no_memory():
     assert own == pytest.approx(3 * 4 * 1_626_442 / 2**20)
     assert alone > own, "they take at least their models"
     assert whole < alone + dense / 4
+
+
+def test_nearly_equal_weights_send_rows_and_change_little():
+    graph = topologies.rotating_cliques(n=12, clique_size=4, steps=10, seed=0).at(0)
+    equal, nearly = topofl.mixing.uniform(graph), group_averages.nearly_equal(graph)
+    assert component_means(equal) is not None
+    assert component_means(nearly) is None
+    assert 0 < np.abs((equal.weights - nearly.weights).toarray()).max() < 1.1e-6
+
+
+def test_tables_of_group_averages_have_medians():
+    row = {"clique_size": 4, "ranks": 2, "way": "rows of nodes", "bytes": 2.0**21}
+    found = group_averages.table([row | {"seconds": [3.0, 1.0, 7.0]}]).rows
+    assert found == ((4, 2, "rows of nodes", 2.0, 3.0, 1.0, 7.0),)
+
+
+@pytest.mark.slow
+def test_sums_of_groups_are_fewer_bytes_and_the_same_training(capsys):
+    rows = group_averages.measure("smoke", turns=1)
+    sums, models = (row["bytes"] for row in rows)
+    assert 0 < sums < models
+    assert rows[0]["loss"] == pytest.approx(rows[1]["loss"], rel=1e-4)
+
+
+def test_partitions_of_lines_of_a_grid_leave_nothing():
+    lines = [[[0, 1], [2, 3]], [[0, 2], [1, 3]]]
+    graphs = [topofl.topology.from_edges(one, n=4) for one in lines]
+    grid = topofl.topology.TopologySequence(4, lambda t: graphs[t], "grid", period=2)
+    assert rotating_partitions.left_per_round(grid) == pytest.approx(0, abs=1e-12)
+    assert rotating_partitions.links(grid, 1) == 1
+    assert rotating_partitions.links(grid, 9) == 2
+    alone = topologies.rotating_cliques(n=12, clique_size=4, partitions=1, steps=10, seed=0)
+    assert rotating_partitions.left_per_round(alone) == pytest.approx(1)
+
+
+def test_rows_of_partitions_have_intervals_over_seeds():
+    seeds = [[60.0, 80.0, 50.0, 8, 0.1], [62.0, 80.0, 54.0, 7, 0.3]]
+    rows = [{"clique_size": 5, "partitions": None, "seeds": seeds}]
+    (row,) = rotating_partitions.table(rows).rows
+    assert row == (5, "None", "61.0 ± 12.7", "80.0 ± 0.0", "52.0 ± 25.4", 8, pytest.approx(0.2))

@@ -147,6 +147,27 @@ def test_the_bias_of_a_round_is_that_of_its_groups(counts):
     np.testing.assert_allclose(bias, sum(apart) / 60)
 
 
-def test_recommend_knows_them(counts):
+def test_recommend_knows_them_and_what_links_they_need(counts):
     found = topologies.recommend(counts, max_degree=4, static=False)
-    assert any("rotating_cliques(clique_size=5)" in one.name for one in found.candidates)
+    (one,) = (c for c in found.candidates if "rotating_cliques(clique_size=5)" in c.name)
+    met = sum(one.topology.at(t).adjacency.toarray() != 0 for t in range(4)).astype(bool)
+    most = met.sum(axis=1).max()
+    assert 4 < most <= 16
+    assert f"over 4 rounds, a node needs links to up to {most} of 59 others." in one.reason
+    assert not any("links to" in c.reason for c in found.candidates if c.name == "ring(60)")
+
+
+@pytest.mark.parametrize(("n", "k"), [(24, 4), (23, 5), (11, 10)])
+def test_random_partitions_leave_the_stated_share_also_if_sizes_differ(n, k):
+    """(groups - 1) / (n - 1), within four standard errors over 4,000 partitions."""
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=n)
+    x -= x.mean()
+    count = -(-n // k)
+    left = [
+        sum(len(g) * x[g].mean() ** 2 for g in np.array_split(rng.permutation(n), count))
+        for _ in range(4000)
+    ] / (x @ x)
+    expected = (count - 1) / (n - 1)
+    assert abs(left.mean() - expected) < 4 * left.std() / np.sqrt(len(left))
+    assert expected < 1 / k or n % k

@@ -74,7 +74,8 @@ class Candidate:
     bytes
         Bytes of all messages per round; None without a model.
     reason
-        What the deviation consists of, in a sentence.
+        What the deviation consists of, and, if the graph changes, to how many nodes a node needs
+        links.
     code
         The line of Python that builds the graph, where `clients` is what was given.
     spec
@@ -280,6 +281,20 @@ def _reason(
     return (
         f"Over {hops} hop{'s' * (hops != 1)}, {per_hop} of the {what} is left on average{against}; "
         f"it accounts for {_percent(share)} of the predicted deviation."
+    )
+
+
+def _links(graph: Graph) -> str:
+    """Return a sentence on the different nodes to which a node sends if the graph changes."""
+    if isinstance(graph, Topology):
+        return ""
+    if graph.period is None:
+        return " Its graphs are new in every round, so a node may need a link to any other."
+    union = sum(graph.at(t).adjacency != 0 for t in range(graph.period))
+    most = int((union != 0).sum(axis=1).max())  # pyright: ignore[reportAttributeAccessIssue]
+    return (
+        f" Its graphs change: over {graph.period} rounds, a node needs links to up to {most} of "
+        f"{graph.n - 1} others."
     )
 
 
@@ -523,7 +538,7 @@ def _measuring(
             noise=float(left[1]),
             deviation=deviation,
             bytes=None if message is None else costs["messages"] * message,
-            reason=_reason(terms, left, on_ring, whole, hops),
+            reason=_reason(terms, left, on_ring, whole, hops) + _links(graph),
             code=call.code,
             spec=call.spec,
             **costs,
