@@ -60,7 +60,7 @@ def test_all_defaults_are_filled_in():
     filled["run"] = {"rounds": 1, "seed": 0, "init": "common", "progress": "auto"}
     empty = ("examples", "nodes", "fine_tune", "fine_tune_every", "also", "per_node")
     filled["evaluation"] = {"every": 10, "on": "test", "before_exchange": False}
-    filled["evaluation"] |= dict.fromkeys(empty)
+    filled["evaluation"] |= dict.fromkeys(empty) | {"without": []}
     filled["compute"] = {"executor": "auto", "chunk": "auto", "precision": "fp32"}
     filled["compute"] |= {"channels_last": "auto", "compile": False, "device": None}
     filled["compute"] |= {"dtype": "float32", "on_divergence": "raise", "on_disconnected": "raise"}

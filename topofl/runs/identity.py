@@ -140,6 +140,9 @@ def _file_named(text: str) -> Path | None:
 _WHERE = ("device", "scratch", "distributed", "placement", "rank_timeout")
 """Options of a Compute that say where a run is computed."""
 
+_ADDED = {"evaluation": {"without": []}, "compute": {"buffers": "average"}}
+"""Options that runs of earlier versions lack; with these defaults, their keys stay the same."""
+
 
 def determining(tables: Tables) -> dict[str, dict[str, Any]]:
     """Return the settings on which the results of a run depend, apart from rounding.
@@ -148,6 +151,8 @@ def determining(tables: Tables) -> dict[str, dict[str, Any]]:
     --------
     >>> determining({"data": {"name": "mnist", "root": "here"}, "saving": {"every": 5}})
     {'data': {'name': 'mnist'}}
+    >>> determining({"evaluation": {"every": 5, "without": []}})
+    {'evaluation': {'every': 5}}
     """
     others = ("saving", "modules")
     kept = {name: dict(table) for name, table in tables.items() if name not in others}
@@ -156,6 +161,10 @@ def determining(tables: Tables) -> dict[str, dict[str, Any]]:
     kept.get("run", {}).pop("progress", None)
     for key in ("root", "cache"):
         kept.get("data", {}).pop(key, None)
+    for name, added in _ADDED.items():
+        for key, default in added.items():
+            if name in kept and kept[name].get(key) == default:
+                del kept[name][key]
     return kept
 
 
