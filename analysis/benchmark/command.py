@@ -40,7 +40,7 @@ from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.options import check_device
 from topofl.engine.population import Layout, Population
 
-from ..peers.race import main as race
+from ..peers.race import main as race_peers
 from ..program import as_installed, at_least_one, in_turns, parser_of, seconds_of, stamps_of_rounds
 from . import graphs as graph_benchmark
 from . import report as tables
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["peers"]:
-        return race(words[1:])
+        return race_peers(words[1:])
     options = _parser().parse_args(words)
     cases = {"training": TRAINING, "matrix": matrix_cases()}.get(options.what, ())
     cases = quick_cases(options.what) if options.quick else cases

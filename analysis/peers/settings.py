@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class Setting:
     examples: int = 0
     test: int = 0
 
-    def spec(self, seed: int) -> dict[str, object]:
+    def spec(self, seed: int) -> dict[str, Any]:
         """Return the fields that drivers read, as JSON."""
         keys = ("label", "n", "rounds", "model", "cohort", "lr", "batch", "epochs")
         return {key: getattr(self, key) for key in (*keys, "momentum", "decay")} | {"seed": seed}
@@ -93,7 +94,7 @@ def digits(setting: Setting, images: data.Dataset | None, rng: np.random.Generat
     used = rng.permutation(images.train)[: setting.examples]
     tested = rng.permutation(images.test)[: setting.test]
     order = np.concatenate([used, tested])
-    return _split(images.inputs[order].numpy(), images.labels[order], setting.test)
+    return _split(images.inputs[order].numpy(), np.asarray(images.labels)[order], setting.test)
 
 
 def iid_digits(setting: Setting, images: data.Dataset | None, rng: np.random.Generator) -> Arrays:
@@ -196,5 +197,6 @@ SETTINGS = (
 def write_arrays(setting: Setting, folder: Path, images: data.Dataset | None) -> Path:
     """Write the data of a setting to ``LABEL.npz``, the same for all peers and seeds."""
     path = folder / f"{setting.label}.npz"
-    np.savez(path, **setting.arrays(setting, images, np.random.default_rng(0)))
+    arrays: dict[str, Any] = setting.arrays(setting, images, np.random.default_rng(0))
+    np.savez(path, **arrays)
     return path

@@ -288,7 +288,7 @@ def test_features_of_different_widths_have_no_common_prototypes():
 
 
 def test_refused_methods_are_answered_with_the_layers_that_all_nodes_have():
-    message = rf"head=algorithms.part\('{HEAD}'\)\.rest\), or class means"
+    message = rf"head=algorithms.part\('{HEAD}'\)\.rest\), the columns"
     with pytest.raises(ValueError, match=message):
         topofl.run(
             algorithms.fedavg(0.1),

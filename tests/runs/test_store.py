@@ -391,8 +391,7 @@ def test_errors_of_the_run_train_nothing_again_and_those_of_resuming_do(
         (checkpoints / "round-00000010" / "marker.json").write_text("damaged")
     assert rounds_in(checkpoints) == [10]
     rounds.clear()
-    with pytest.warns(RuntimeWarning, match="damaged"):
-        assert perform(point.job, str(tmp_path)).state == "done"
+    assert perform(point.job, str(tmp_path)).state == "done"
     assert rounds == [*range(1, 41)]
 
 

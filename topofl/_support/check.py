@@ -56,6 +56,11 @@ def check_int(
         If `value` is not an integer, or is a boolean.
     ValueError
         If it is out of range.
+
+    Examples
+    --------
+    >>> check_int("n", 3, minimum=1)
+    3
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"`{name}` must be {kind}, got {shown(value)} ({type(value).__name__})")
@@ -172,7 +177,15 @@ def check_kind(name: str, value: Any, kind: type[T], wanted: str, remedy: str = 
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
-    """Return `value` if it is one of `choices`, else raise ``ValueError`` with a suggestion."""
+    """Return `value` if it is one of `choices`, else raise ``ValueError`` with a suggestion.
+
+    Examples
+    --------
+    >>> check_choice("init", "commn", ["common", "given"])
+    Traceback (most recent call last):
+        ...
+    ValueError: `init` must be one of 'common', 'given', got 'commn'; did you mean 'common'?
+    """
     options = list(choices)
     if not isinstance(value, str) or value not in options:
         listed, hint = ", ".join(map(repr, options)), did_you_mean(value, options)

@@ -308,7 +308,13 @@ def _as_latex(cell: str) -> str:
 
 
 def as_text(cell: Any) -> str:
-    """Return a cell as text: integers with thousands separators, floats with at least 4 digits."""
+    """Return a cell as text: integers with thousands separators, floats with at least 4 digits.
+
+    Examples
+    --------
+    >>> as_text(12_345), as_text(1 / 3), as_text("ring")
+    ('12,345', '0.3333', 'ring')
+    """
     if isinstance(cell, bool) or not isinstance(cell, Real):
         return printable(str(cell))
     if isinstance(cell, Integral):

@@ -165,7 +165,13 @@ def split_at_commas(text: str, brackets: Mapping[str, str]) -> tuple[list[str], 
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the known word nearest to `word`, or an empty string."""
+    """Return ``"; did you mean 'x'?"`` for the known word nearest to `word`, or an empty string.
+
+    Examples
+    --------
+    >>> did_you_mean("dsdg", ["dsgd", "dsgt"]), did_you_mean(3, ["dsgd"])
+    ("; did you mean 'dsgd'?", '')
+    """
     if not isinstance(word, str):
         return ""
     near = nearest(word, known)

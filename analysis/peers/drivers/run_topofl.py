@@ -27,7 +27,7 @@ class Quadratic(nn.Module):
 def task_of(spec: dict[str, Any], arrays: protocol.Arrays) -> tuple[nn.Module, Any, dict[str, Any]]:
     """Return the model, the dataset, and what else a run takes."""
     if spec["model"]:
-        scale = {"mean": 0.5, "std": 0.25} if arrays["x"].dtype == "uint8" else {}
+        scale: dict[str, Any] = {"mean": 0.5, "std": 0.25} if arrays["x"].dtype == "uint8" else {}
         return protocol.network(spec), data.from_arrays(arrays["x"], arrays["y"], **scale), {}
     n, d = arrays["vectors"].shape
     rows = torch.from_numpy(arrays["matrices"]).flatten(1)
@@ -69,7 +69,8 @@ def main() -> None:
         **options,
     )
     count = 1 if spec["cohort"] else spec["n"]
-    states = [history.models.state_dict(node) for node in range(count)]
+    models: Any = history.models
+    states = [models.state_dict(node) for node in range(count)]
     vectors = [
         torch.cat([state[k].flatten() for k, _ in model.named_parameters()]) for state in states
     ]
