@@ -169,7 +169,9 @@ COMMANDS = [
     Command("study study.toml --json", keys=("written",)),
     Command("doctor", ("ok    Python: 3.", "ok    self-test")),
     Command("doctor --json", keys=("check", "status", "details")),
-    Command("doctor --model gn_lenet --shape 3,32,32", ("the whole network    Sequential  batched",)),
+    Command(
+        "doctor --model gn_lenet --shape 3,32,32", ("the whole network    Sequential  batched",)
+    ),
     Command(
         "doctor --model gn_lenet --shape 3,32,32 --json",
         keys=("layer", "type", "executor", "why"),
