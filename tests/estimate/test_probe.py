@@ -11,11 +11,13 @@ import topofl
 from tests import problems
 from tests.estimate.helpers import ESTIMATE, need
 from topofl import algorithms
+from topofl.callbacks import Event
 from topofl.engine import probe
 from topofl.engine.plan import SHARED_WORK, Plan, Sizes
 from topofl.engine.population import Held, Layout, Population
 from topofl.engine.ranks import one_process
 
+MODELS = Population.alone(torch.zeros(2, 6), Layout.of(nn.Linear(2, 2)))
 LOOPED = probe.Timing(Plan("looped", 1, 1, 1), 0.0, 1.0, 1.0)
 
 
@@ -49,6 +51,27 @@ def test_a_probe_names_columns_that_cost_much_of_a_round(monkeypatch):
     assert found["consensus_distance"] == pytest.approx(20 * found["gradient_diversity"])
     assert "Evaluation(without=('consensus_distance',)) leaves out" in str(result)
     assert "gradient_diversity" not in str(result)
+
+
+def test_columns_that_are_left_out_cost_nothing():
+    result = need(algorithms.dsgd(0.1), probe=True, nodes=1, without="consensus_distance")
+    assert list(result.seconds_of_columns) == ["gradient_diversity"]
+    assert "consensus_distance" not in str(result)
+
+
+@pytest.mark.parametrize("rounds", [2, 6, 7, 8, 61, None])
+def test_only_rounds_without_an_evaluation_are_timed_as_plain(rounds):
+    def train(length, note):
+        plan = {"executor": "looped", "chunk": 1, "workers": 1, "threads": 1}
+        note(Event("start", 0, plan, MODELS))
+        for t in range(1, length + 1):
+            evaluated = t % probe.EVERY == 0 or t == length
+            note(Event("round", t, {"seconds": 1.0 + 5.0 * evaluated}, MODELS))
+            if evaluated:
+                note(Event("evaluation", t, {"seconds": 3.0}, MODELS))
+
+    found = probe.timed(train, rounds)
+    assert (found.round, found.evaluation, found.columns["gradient_diversity"]) == (1.0, 3.0, 2.0)
 
 
 @pytest.mark.parametrize("equal", [True, False])

@@ -129,6 +129,9 @@ def test_the_key_depends_on_settings_contents_and_version_but_not_on_place_or_de
     same |= {"compute": {"device": "cuda"}, "saving": {"every": 3}}
     same["run"] = {**own["run"], "progress": False}
     assert key_of(same, "digest") == known
+    assert key_of({**own, "evaluation": {"without": []}}, "digest") != known
+    left_out = ({**own, "evaluation": {"without": one}} for one in ("a", ["a"]))
+    assert len({key_of(one, "digest") for one in left_out}) == 1
     assert key_of(own, "other") != known
     assert key_of({**own, "run": {"rounds": 2, "seed": 0}}, "digest") != known
     assert key_of({**own, "compute": {"dtype": "float64"}}, "digest") != known

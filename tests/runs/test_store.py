@@ -241,6 +241,29 @@ def test_the_folder_of_a_killed_process_is_continued_and_that_of_a_living_one_is
     assert list((tmp_path / RUNNING).iterdir()) == []
 
 
+def test_a_folder_that_another_finds_before_it_is_locked_is_left_to_it(tmp_path, monkeypatch):
+    begun, others = folder.Lock.hold, []
+
+    def hold(self):
+        if not others:  # between the creation of the folder and its lock
+            others.append(folder.Lock(self.folder))
+            begun(others[0])
+        begun(self)
+
+    monkeypatch.setattr(folder.Lock, "hold", hold)
+    with claimed_in(tmp_path, KEY) as mine:
+        assert mine != others[0].folder
+    others[0].release()
+
+
+def test_a_run_that_was_stored_while_its_folder_was_claimed_is_not_repeated(tmp_path, monkeypatch):
+    (point,) = prepare(CHECKPOINTS, None, seeds=None)
+    answers = iter([False, True])
+    monkeypatch.setattr(RunStore, "has", lambda *_: next(answers))
+    monkeypatch.setattr(work, "_train", lambda *_: pytest.fail("trained"))
+    assert perform(point.job, str(tmp_path)).state == "found"
+
+
 def test_folders_of_other_hosts_are_left_alone(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("socket.gethostname", lambda: "a+b/c-d %[")

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from topofl import data, metrics, mixing, topologies
+from topofl import Topology, TopologySequence, data, metrics, mixing, topologies
 from topofl.topologies import repeated_pairs
 
 
@@ -59,6 +59,8 @@ def test_repeated_pairs_are_counted_by_enumeration():
         met |= pairs
     assert repeated_pairs(sequence) == repeats > 0
     assert repeated_pairs(topologies.ring(5)) == 0
+    back = Topology(np.array([[0, 0], [1, 0]]))
+    assert repeated_pairs(TopologySequence(2, lambda t: back, "back", period=2)) == 1
 
 
 def test_a_node_needs_links_to_the_stated_number_of_others(counts):

@@ -1,6 +1,6 @@
 """Declarations of the commands that train runs, and list and compare them.
 
-They are as those of :mod:`topofl.cli.commands`.
+They have the form of those in :mod:`topofl.cli.commands`.
 """
 
 import csv

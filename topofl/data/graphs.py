@@ -174,8 +174,8 @@ class GraphData:
             raise ValueError(
                 "`clients` must hold the vertices for validation and test, too, which would "
                 f"otherwise have no neighbors, but {len(alone)} are of no client, such as "
-                f"{alone[0]}; use .communities(n), a graph without these and test_fraction in the "
-                "partition, or between='keep'"
+                f"{alone[0]}; use .communities(n), or remove these masks and give the "
+                "partitioner test_fraction, or use between='keep'"
             )
         return torch.from_numpy(owner)
 

@@ -538,9 +538,10 @@ def _reductions(
     """Return the groups of `cut` that all ranks hold, and how sums of the others travel.
 
     Each of the two steps is a mask (groups, ranks, ranks) of sums that the second rank sends to the
-    third. In the first, ranks send their sums to one that holds the group, another one for each
-    group, or, if there are two, to each other; in the second, it returns the total. Of a group of k
-    nodes on r ranks, 2 (r - 1) rows travel, as by an all-reduce, instead of its k (r - 1) models.
+    third. First, the ranks that hold a group send their sums to one of them, chosen in turn so that
+    the load is spread; two ranks exchange their sums. Then that rank sends the total back. Of a
+    group of k nodes on r ranks, 2 (r - 1) rows travel, as by an all-reduce, instead of its
+    k (r - 1) models.
     """
     held = np.zeros((labels.max() + 1, ranks.size), dtype=bool)
     held[labels, ranks.owner] = True

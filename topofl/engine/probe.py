@@ -96,8 +96,9 @@ def timed(train: Callable[[int, Callback], object], rounds: int | None) -> Timin
             raise _Enough
 
     longest = EVERY * PROBED_ROUNDS
+    length = max(2 * EVERY, longest if rounds is None else min(rounds, longest))
     with suppress(_Enough):
-        train(max(2 * EVERY, longest if rounds is None else min(rounds, longest)), note)
+        train(length - length % EVERY, note)  # others would evaluate after a plain round
     per_round, ((prepared, plan),) = median(plain[1:]), started
     once = prepared + max(plain[0] - per_round, 0.0)
     found = median(distances), max(median(measured) - per_round, 0.0)
@@ -138,7 +139,11 @@ def probe_setup(setup: Setup, first: Round, least: int) -> tuple[int, Plan, dict
     seconds = {
         "seconds_per_round": found.round * n / k + mixing,
         "seconds_per_evaluation": found.evaluation * (evaluated / k),
-        "seconds_of_columns": {name: own * n / k for name, own in found.columns.items()},
+        "seconds_of_columns": {
+            name: own * n / k
+            for name, own in found.columns.items()
+            if name not in setup.evaluation.without
+        },
     }
     return k, found.plan, seconds
 
@@ -185,6 +190,7 @@ def _trial(setup: Setup, k: int) -> Timing:
                 on=setup.evaluation.on,
                 examples=setup.evaluation.examples,
                 fine_tune=False,
+                without=setup.evaluation.without,
             ),
             compute=setup.compute,
             callbacks=[note],

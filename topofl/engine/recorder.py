@@ -299,6 +299,9 @@ def _as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
 NUMBERS = 2**18
 """Numbers that are converted to float64 at a time on CPU."""
 
+NUMBERS_ELSEWHERE = 2**24
+"""Numbers of which some are set to 0 at a time on other devices."""
+
 
 class GradientStatistics:
     """Gradient diversity ``sum_i |g_i|^2 / |sum_i g_i|^2`` of one step.
@@ -313,10 +316,9 @@ class GradientStatistics:
 
     def observe(self, gradients: Sequence[Tensor], rows: Tensor | None = None) -> None:
         """Add the gradients (k, *shape) of some nodes, or of those where `rows` (k,) is True."""
-        if rows is not None and rows.device.type != "cpu":  # zeros elsewhere avoid a sync
-            gradients = [torch.where(rows.view(-1, *[1] * (g.dim() - 1)), g, 0) for g in gradients]
-        elif rows is not None and not bool(rows.all()):
-            gradients = [g[rows] for g in gradients]
+        on_cpu = gradients[0].device.type == "cpu"
+        if rows is not None and on_cpu and bool(rows.all()):
+            rows = None
         gradients = [g if g.dim() > 1 else g.unsqueeze(1) for g in gradients]
         if not self._totals:
             # Allocated here: later, they would take the place of a freed copy that the next reuses.
@@ -324,9 +326,13 @@ class GradientStatistics:
             self._totals = [gradients[0].new_zeros(shape, dtype=torch.float64) for shape in shapes]
         norms = []
         for total, g in zip(self._totals[1:], gradients, strict=True):
-            copied = g.device.type == "cpu" and g.dtype != torch.float64
-            size = max(1, NUMBERS // max(1, g[:, :1].numel()) if copied else g.shape[1])
+            copied = g.dtype != torch.float64 if on_cpu else rows is not None
+            numbers = NUMBERS if on_cpu else NUMBERS_ELSEWHERE
+            size = max(1, numbers // max(1, g[:, :1].numel()) if copied else g.shape[1])
             for block, part in zip(total.split(size), g.split(size, dim=1), strict=True):
+                if rows is not None:  # off the CPU, indices would wait for the device
+                    shape = (-1, *[1] * (part.dim() - 1))
+                    part = part[rows] if on_cpu else torch.where(rows.view(shape), part, 0)
                 norms.append(torch.linalg.vector_norm(part, dtype=torch.float64))
                 block.add_(part.sum(0, dtype=torch.float64))
         self._totals[0].add_(torch.stack(norms).square().sum())

@@ -298,6 +298,11 @@ def series_of(history: Record, column: str, x: str, name: str) -> plots.Series:
         If the axis was not recorded, or the history has no evaluation of the column.
     """
     values = history[column]
+    if column in history.meta.get("evaluation", {}).get("without", ()):
+        raise ValueError(
+            f"`column` must have been computed, {history._run} left out {column!r} by "
+            "Evaluation(without=...); run it again with it, or take another column"
+        )
     if x in COSTS and COSTS[x] not in history.rounds:
         raise ValueError(f"`x` must be a recorded cost, got {x!r}, {history._why_unrecorded(x)}")
     rounds = np.arange(1, history.n_rounds + 1)

@@ -151,7 +151,9 @@ class Hardware:
         ``"messages"``: each of k members sends its model to all others, k - 1 models.
         ``"all-reduce"``: each averages one part of k, in two exchanges of such parts, together
         2 (k - 1) / k models. ``"cheapest"``: per round, the one whose exchanges take fewer seconds.
-        Nodes of a machine add up their models before. Other rounds use messages.
+        Nodes of a machine add up their models before. Other rounds use messages. All-reduces
+        compute means only: of a history, they are an assumption that does not hold if nodes need
+        each model, as for a median, or send compressed differences.
     server_bandwidth
         Bytes per second of the link of a server, which is a machine without nodes; infinity:
         unlimited; None: that of the machines, which must then be a number.

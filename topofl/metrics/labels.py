@@ -162,7 +162,7 @@ def clique_skew(
         more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
         raise ValueError(
             "`label_counts` must have at least one example per group, groups "
-            f"{', '.join(map(str, empty[:5]))}{more} have none"
+            f"{', '.join(map(str, empty[:5]))}{more} have none; leave these groups out"
         )
     return distance_between(distance, (sums / totals).T, (rows.sum(axis=0) / rows.sum())[:, None])
 

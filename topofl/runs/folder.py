@@ -272,22 +272,24 @@ def claimed_in(root: Path, key: str) -> Iterator[Path]:
     """Lock a folder of this host for a run in a store, with what an ended process left, if any.
 
     It is removed afterwards if it is empty; otherwise it is left for a later process. Other hosts
-    have folders of their own, so that their file system need not exclude them from locked ones.
+    have folders of their own, so locks need not work across hosts.
 
     Raises
     ------
     OSError
         If it cannot be created.
     """
-    start = f"{key}+{_host()}+"
-    lock = Lock(root / RUNNING / f"{start}{uuid.uuid4().hex}", "store")
+    start, lock = f"{key}+{_host()}+", None
     for other in map(Lock, sorted((root / RUNNING).glob(f"{start}*"))):
         with suppress(OSError):  # its process lives, or removes it, or is of another user
             other.hold()
             lock = other
             break
-    else:
-        lock.hold()
+    while lock is None:
+        new = Lock(root / RUNNING / f"{start}{uuid.uuid4().hex}", "store")
+        with suppress(BlockingIOError):  # another process found it before it was locked
+            new.hold()
+            lock = new
     try:
         yield lock.folder
     finally:

@@ -161,6 +161,9 @@ def determining(tables: Tables) -> dict[str, dict[str, Any]]:
     kept.get("run", {}).pop("progress", None)
     for key in ("root", "cache"):
         kept.get("data", {}).pop(key, None)
+    left_out = kept.get("evaluation", {}).get("without")
+    if isinstance(left_out, str):
+        kept["evaluation"]["without"] = [left_out]
     for name, added in _ADDED.items():
         for key, default in added.items():
             if name in kept and kept[name].get(key) == default:

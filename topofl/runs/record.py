@@ -24,7 +24,7 @@ RECORD = "run.json"
 def flat_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the entries of nested tables by dotted names, those of ``point`` by their own.
 
-    Lists in it are copies: who changes the result does not change the tables.
+    Lists in it are copies: changing the result does not change the tables.
 
     Examples
     --------

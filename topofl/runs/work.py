@@ -124,6 +124,9 @@ def perform(job: Job, root: str) -> Outcome:
         if store.has(job.key):
             return Outcome(job.key, "found")
         with claimed_in(store.root, job.key) as folder:
+            if store.has(job.key):  # by the process that had claimed the folder
+                clear(folder)
+                return Outcome(job.key, "found")
             try:
                 with _sigterm_noted() as is_stopped:
                     outcome = _train(job, store, folder, is_stopped)

@@ -173,7 +173,8 @@ def repeated_pairs(sequence: Any) -> int:
             f"`sequence` must be periodic, {sequence.name} is not; give rotating_cliques a number "
             "of partitions"
         )
-    rounds = [sequence.at(t).adjacency != 0 for t in range(sequence.period)]
+    arcs = (sequence.at(t).adjacency for t in range(sequence.period))
+    rounds = [(one != 0) + (one.T != 0) for one in arcs]
     meetings = sum(sparse.triu(one, 1).nnz for one in rounds)
     union = sum((sparse.csr_array(one, dtype=np.int64) for one in rounds[1:]), 1 * rounds[0])
     return int(meetings - sparse.triu(union != 0, 1).nnz)

@@ -77,6 +77,21 @@ def test_the_first_node_is_named(method, executor, model):
         run(method, model=model(), executor=executor)
 
 
+def test_frozen_nodes_are_not_waited_for():
+    clients = clients_with_extremes()
+    times = [9.0 if node == BAD else 1.0 for node in range(clients.n)]
+    clock = {"compute": times, "delay": 0.25}
+    history = topofl.run(
+        algorithms.timed(algorithms.clique_averaging(lr=0.1, batch_size=4), clock),
+        clients=clients, rounds=3,
+        **problems.options(
+            model=problems.linear(), topology=problems.cliques(clients), seed=0, every=1,
+            on_divergence="freeze",
+        ),
+    )  # fmt: skip
+    assert np.diff(history["simulated_seconds"]).tolist() == [1 + 2 * 0.25] * 2
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_freezing_keeps_all_models_finite(method):
     history = run(method, on_divergence="freeze", rounds=6)

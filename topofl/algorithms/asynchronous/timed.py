@@ -141,7 +141,8 @@ class _Watched:
         if training.gradient is None:
             self.seconds += float(np.bincount(nodes, taken, minlength=1).max())
         elif len(nodes):
-            self.seconds += float(taken.reshape(len(counts), -1).max(axis=0).sum())
+            active = np.count_nonzero(counts)  # frozen nodes take no steps
+            self.seconds += float(taken.reshape(active, -1).max(axis=0).sum())
         else:  # all nodes are frozen
             self.waited = len(self.exchanges)
         return counts
