@@ -16,6 +16,7 @@ from topofl.history import Personal
 X = np.zeros((4, 1, 6, 6), np.float32)
 NOTHING = scored(accuracy=np.full((2, 3), np.nan))
 UNEVALUATED = replace(RUN, evaluations={name: x[:0] for name, x in RUN.evaluations.items()})
+LEFT_OUT = replace(RUN, meta=RUN.meta | {"evaluation": {"without": ["consensus_distance"]}})
 STOPPED = scored(loss_before_exchange=[[2.0, 3.0], [1.0, 1.5], [np.nan] * 2])
 ONE, OTHER = scored(accuracy=[[0.1], [0.5]]), scored(accuracy=[[0.2], [0.3]])
 
@@ -182,6 +183,10 @@ VALUE_ERRORS = {
     "`column` must have one value per node": lambda: RUN.plot("train_loss", kind="nodes"),
     "`column` must have a finite value for some node": lambda: NOTHING.plot(kind="violin"),
     ("`column` must have been evaluated, ", " has no evaluations"): lambda: UNEVALUATED.plot(),
+    ("`column` must have been computed, ", " left out 'consensus_distance' by Evaluation(wit"): (
+        lambda: LEFT_OUT.plot("consensus_distance"),
+        lambda: LEFT_OUT.plot("gradient_diversity"),
+    ),
     # comparisons
     ("`histories` must be a dictionary ", ", got none"): lambda: compare_histories({}),
     "`histories` must have names that differ, got '1' 2 times": (
