@@ -11,12 +11,17 @@ from matplotlib.figure import Figure
 from tests.history.helpers import RUN, ran, run_of, runs_of, scored, trained, without
 from tests.refusals import named, refused, rows
 from topofl import History, algorithms, as_topology, compare_histories, metrics, mixing, topologies
+from topofl.engine.options import OPTIONAL_COLUMNS
 from topofl.history import Personal
 
 X = np.zeros((4, 1, 6, 6), np.float32)
 NOTHING = scored(accuracy=np.full((2, 3), np.nan))
 UNEVALUATED = replace(RUN, evaluations={name: x[:0] for name, x in RUN.evaluations.items()})
-LEFT_OUT = replace(RUN, meta=RUN.meta | {"evaluation": {"without": ["consensus_distance"]}})
+LEFT_OUT = replace(
+    RUN,
+    meta=RUN.meta | {"evaluation": {"without": ["consensus_distance"]}},
+    evaluations=RUN.evaluations | dict.fromkeys(OPTIONAL_COLUMNS, RUN.evaluations["round"] * 1.0),
+)
 STOPPED = scored(loss_before_exchange=[[2.0, 3.0], [1.0, 1.5], [np.nan] * 2])
 ONE, OTHER = scored(accuracy=[[0.1], [0.5]]), scored(accuracy=[[0.2], [0.3]])
 
