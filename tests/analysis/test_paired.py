@@ -3,6 +3,7 @@
 import functools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -135,7 +136,7 @@ def sums_by_definition(power, z, starts):
 
 @pytest.mark.parametrize("name", ["4-regular", "base graph 1", "random matching"])
 def test_sums_over_rounds_are_those_of_their_definition(name):
-    graph = build_graph(GRAPHS[name], CLIENTS, 0)
+    graph: Any = build_graph(GRAPHS[name], CLIENTS, 0)
     shares = metrics.label_distributions(CLIENTS)
     z = shares - shares.mean(axis=0)
     found = deep_number.coherent(graph, z)
