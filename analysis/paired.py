@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -138,10 +139,23 @@ def runs_of(records: Records, source: Source, names: Sequence[str]) -> pd.DataFr
                 continue
             ends = {min(scenario.rates): "smallest", max(scenario.rates): "largest"}
             family = scenario.graphs[cell.graph].family
-            told = {"setting": scenario.name, "family": family, "graph": cell.graph}
-            told |= {"seed": cell.seed, "lr": lr, "end": ends.get(lr, "")}
-            rows.append(told | before | {name: after.get(name, 0.0) for name in OUTCOMES})
+            row = {"setting": scenario.name, "family": family, "graph": cell.graph}
+            row |= {"seed": cell.seed, "lr": lr, "end": ends.get(lr, "")}
+            row |= before | {name: after.get(name, 0.0) for name in OUTCOMES}
+            rows.append(row | {OUTCOMES[0]: learning_phase(after)})
     return pd.DataFrame(rows)
+
+
+def learning_phase(outcomes: Mapping[str, Any]) -> float:
+    """Return the mean accuracy over the first half of the rounds, without the untrained model.
+
+    `outcomes` are those of a run in the study, whose own mean includes the untrained model. The
+    result is 0 for a run that diverged.
+    """
+    if "curve" not in outcomes:
+        return 0.0
+    rounds = np.array(outcomes["rounds"])
+    return float(np.array(outcomes["curve"])[(rounds > 0) & (rounds <= rounds[-1] / 2)].mean())
 
 
 def run_declared(

@@ -1,7 +1,9 @@
 """Comparisons of rotating cliques and the number for deep networks: runs, sums and verdicts."""
 
+import functools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -103,23 +105,57 @@ def test_verdicts_follow_the_runs():
     assert set(states.values()) == {"OPEN"}
 
 
+def test_the_learning_phase_is_that_of_trained_models():
+    outcomes = {"rounds": [0, 4, 8, 12, 16], "curve": [0.1, 0.4, 0.6, 0.7, 0.9]}
+    assert paired.learning_phase(outcomes) == pytest.approx(0.5)
+    assert paired.learning_phase({"diverged": True}) == 0
+
+
+def sums_by_definition(power, z, starts):
+    """Return the sums of the page from ``power(start, k)``, the product of k rounds."""
+    n, found = len(z), []
+    apart = np.eye(n) - 1 / n  # I - J
+    for start in range(starts):
+        p = [power(start, k) for k in range(1, 51)]
+        after = [np.eye(n) - power(start + k, 1) for k in range(1, 11)]  # I - W
+        mixed = [one @ z for one in p[:10]]
+        noisy = [one - 1 / n for one in p[:10]]
+        discounted = [0.9**k * one for k, one in enumerate(p)]
+        noise = np.linalg.norm(p[0] - 1 / n) ** 2
+        found.append([
+            noise,
+            noise + 3 * np.linalg.norm(p[0] - p[1]) ** 2,
+            np.trace(z.T @ sum(discounted) @ z),
+            np.linalg.norm(apart @ sum(discounted) @ z) ** 2,
+            sum(0.9**k * np.linalg.norm(apart @ one @ z) ** 2 for k, one in enumerate(p)),
+            sum(2 * np.trace(x.T @ left @ x) for x, left in zip(mixed, after, strict=True)),
+            sum(2 * np.trace(x.T @ left @ x) for x, left in zip(noisy, after, strict=True)),
+        ])  # fmt: skip
+    return np.mean(found, axis=0) / n
+
+
 @pytest.mark.parametrize("name", ["4-regular", "base graph 1", "random matching"])
-def test_sums_over_rounds_are_those_of_metrics(name):
-    graph = build_graph(GRAPHS[name], CLIENTS, 0)
+def test_sums_over_rounds_are_those_of_their_definition(name):
+    graph: Any = build_graph(GRAPHS[name], CLIENTS, 0)
     shares = metrics.label_distributions(CLIENTS)
-    found = dict(
-        zip(
-            deep_number.NEW[1:],
-            deep_number.coherent(graph, shares - shares.mean(axis=0)),
-            strict=True,
-        )
-    )
-    if name == "random matching":  # its starts are others
-        assert found["N_1"] == pytest.approx(0.5 - 1 / 20)
+    z = shares - shares.mean(axis=0)
+    found = deep_number.coherent(graph, z)
+    if name == "4-regular":
+        w = mixing.metropolis_hastings(graph).weights.toarray()
+        expected = sums_by_definition(lambda _, k: np.linalg.matrix_power(w, k), z, 1)
+    else:
+        rounds = [mixing.metropolis_or_uniform(graph.at(t)).weights.toarray() for t in range(71)]
+
+        def power(start, k):
+            return functools.reduce(np.matmul, reversed(rounds[start : start + k]))
+
+        expected = sums_by_definition(power, z, graph.period or 20)
+    assert found == pytest.approx(expected, rel=1e-9)
+    if name == "random matching":  # the metrics examine other starts
         return
-    assert found["N_1"] == pytest.approx(metrics.accumulated_noise(graph, 1))
+    assert found[0] == pytest.approx(metrics.accumulated_noise(graph, 1))
     spread = metrics.neighborhood_heterogeneity(graph, CLIENTS, hops=50, discount=0.9)
-    assert found["discounted heterogeneity"] == pytest.approx(spread)
+    assert found[4] == pytest.approx(spread)
 
 
 def test_nothing_is_left_where_neighbors_are_equal():
@@ -171,6 +207,14 @@ def test_the_number_is_chosen_on_one_seed_and_judged_on_others(monkeypatch):
     assert deep_number.off_floor(floors, "MNIST, MLP") == (1, len(GRAPHS_OF_CELL))
     _, tables = deep_number.verdicts(floors, source)
     assert "MNIST, MLP" not in {table.scenario for table in tables}
+    chosen_by = runs.copy()  # on seed 300 only one cell is off the floor, and N_1 is perfect there
+    first, own = chosen_by["seed"] == 300, chosen_by["setting"] == "MNIST, MLP"
+    chosen_by.loc[first & ~own & (chosen_by["graph"] != "complete"), "final"] = 0.1
+    chosen_by.loc[first & own, "N_1"] = -chosen_by["learning phase"]
+    chosen_by.loc[first & own, "coherent return"] = chosen_by["learning phase"]
+    found, tables = deep_number.verdicts(chosen_by, source)
+    assert found[-1].found.startswith("N_1: ")
+    assert len({table.scenario for table in tables}) == 12
     found, _ = deep_number.verdicts(runs[runs["graph"] != "ring"], source)
     assert {one.state for one in found} == {"OPEN"}
 

@@ -469,8 +469,14 @@ def test_partitions_of_lines_of_a_grid_leave_nothing():
     assert rotating_partitions.left_per_round(alone) == pytest.approx(1)
 
 
-def test_rows_of_partitions_have_intervals_over_seeds():
-    seeds = [[60.0, 80.0, 50.0, 8, 0.1], [62.0, 80.0, 54.0, 7, 0.3]]
-    rows = [{"clique_size": 5, "partitions": None, "seeds": seeds}]
-    (row,) = rotating_partitions.table(rows).rows
-    assert row == (5, "None", "61.0 ± 12.7", "80.0 ± 0.0", "52.0 ± 25.4", 8, pytest.approx(0.2))
+def test_rows_of_partitions_have_paired_differences():
+    two = [[40.0, 79.0, 50.0, 8, 0.1], [62.0, 79.0, 53.0, 8, 0.3]]
+    new = [[42.0, 80.0, 50.0, 8, 0.1], [62.0, 80.0, 54.0, 7, 0.3]]
+    rows = [
+        {"clique_size": 5, "partitions": count, "seeds": seeds}
+        for count, seeds in ((2, two), (None, new))
+    ]
+    first, second = rotating_partitions.table(rows).rows
+    assert first[:8] == (5, 2, "51.0", "79.0", "51.5", "", "", "")
+    apart = "+1.00 ± 12.71", "+1.00 ± 0.00", "+0.50 ± 6.35"
+    assert second == (5, "None", "52.0", "80.0", "52.0", *apart, 8, pytest.approx(0.2))

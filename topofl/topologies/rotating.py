@@ -78,8 +78,8 @@ def rotating_cliques(
     (H_1) is the mean squared distance of the cliques' label shares from the global ones. For a
     uniformly random partition of n nodes into cliques of k, E[||W x - mean||^2] =
     (n / k - 1) / (n - 1) ||x - mean||^2, nearly 1 / k whatever n is. The partitions here are not
-    uniform: for P fixed ones, the deviation falls over a period by at most the second largest
-    singular value of the product of their matrices.
+    uniform: for P fixed ones, the deviation is multiplied over a period by at most the second
+    largest singular value of the product of their matrices.
 
     References
     ----------
