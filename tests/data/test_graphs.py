@@ -264,7 +264,7 @@ def test_refused(karate):
         ),
         "`resolution` must be .* above 0": lambda: karate.communities(3, seed=0, resolution=0),
         "`clients` must be a partition of this graph": lambda: karate.network(module),
-        r"test, too, .* but 7 are of no .* a graph without these": lambda: karate.network(
+        r"test, too, .* but 7 are of no .* or remove these masks": lambda: karate.network(
             module, half
         ),
         "must be a partition of this graph": lambda: other.network(module, clients),

@@ -287,7 +287,8 @@ def claimed_in(root: Path, key: str) -> Iterator[Path]:
             break
     while lock is None:
         new = Lock(root / RUNNING / f"{start}{uuid.uuid4().hex}", "store")
-        with suppress(BlockingIOError):  # another process found it before it was locked
+        # another process may find it before it is locked, and may have removed it since
+        with suppress(BlockingIOError, FileNotFoundError):
             new.hold()
             lock = new
     try:
