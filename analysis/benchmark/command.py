@@ -10,7 +10,7 @@ logistic regression and GN-LeNet on data with the shapes of MNIST and CIFAR-10:
 
 ``matrix`` does so for all networks, numbers of nodes, executors and precisions that fit into time
 and memory; ``evaluation`` times the evaluation of all nodes; ``graphs`` times graphs of 100,000
-nodes; ``peers``, with options of its own (``peers --help``), races living peers.
+nodes; ``peers``, with options of its own (``peers --help``), races maintained peers.
 
 Ratios of times that were taken in one run carry over to other machines, times do not. Columns and
 rows with a * compare with times of the D-Cliques authors' simulator on another machine, for

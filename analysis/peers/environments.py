@@ -22,6 +22,8 @@ DISTRIBUTION = {
     "gossipy": "gossipy-dfl",
     "decent_bench": "decent-bench",
 }
+SOURCES = {"gossipy": ("ea85ab1", "fcdb52849c21")}
+"""Commit of the sources from which a peer may be imported, and digest of its package there."""
 
 
 class Failed(RuntimeError):
@@ -99,7 +101,18 @@ def last_line(text: str) -> str:
 
 def from_sources(peer: str, sources: Path | None) -> bool:
     """Return whether a peer is imported from a folder of sources and not from its release."""
-    return sources is not None and (sources / peer).is_dir()
+    return sources is not None and peer in SOURCES and (sources / peer).is_dir()
+
+
+def check_sources(peer: str, folder: Path) -> None:
+    """Raise :class:`Failed` unless a folder has the package of a peer at its pinned commit."""
+    commit, wanted = SOURCES[peer]
+    files = sorted((folder / peer).rglob("*.py"))
+    content = b"".join(file.read_bytes() for file in files)
+    if not hashlib.sha256(content).hexdigest().startswith(wanted):
+        raise Failed(
+            f"the sources in {folder} are not those of commit {commit}; check it out there"
+        )
 
 
 def run(
@@ -112,16 +125,18 @@ def run(
 ) -> dict[str, Any]:
     """Return what the driver of a peer measures in a process of its own.
 
-    If the folder `sources` has one named after the peer, the peer is imported from there.
+    A peer of `SOURCES` is imported from the folder named after it in `sources`, if there is one.
 
     Raises
     ------
     Failed
-        If it did not end within `limit` seconds, or ended without a result.
+        If it did not end within `limit` seconds, or ended without a result; if its sources are
+        those of another commit.
     """
     script = HERE / "drivers" / f"run_{peer}.py"
     folders = [str(HERE.parents[1])] if peer == "topofl" else []
     if sources is not None and from_sources(peer, sources):
+        check_sources(peer, sources / peer)
         folders.append(str((sources / peer).resolve()))
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
     command = [python, str(script), json.dumps(spec), str(arrays)]

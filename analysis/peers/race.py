@@ -1,4 +1,4 @@
-"""Race topofl against living peers, on the peers' own settings.
+"""Race topofl against maintained peers, on the peers' own settings.
 
 ``python -m analysis.benchmark peers`` makes an environment for each peer in a cache folder, from
 pinned requirements, with the CPU torch of this environment. In each setting all peers get the same
@@ -8,8 +8,8 @@ turns, one seed per turn, each in a new process, and evaluate nothing while they
 Tables show the median over turns and, in brackets, the smallest and the largest value, which hold
 the true median with a confidence of 1 - 2^(1 - turns), 94 % of 5. A round is timed from the end of
 the one before; the first one, from the moment at which data and libraries are in memory. Final
-models are scored by the same code for all; if a peer's loss differs from ours by more than chance,
-its row says that the work differs. A busy machine is refused.
+models are scored by the same code for all; whether a peer's losses agree with ours, differ, or
+leave that undecided, is said in its row. A busy machine is refused.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from topofl import NotApplicable, Table, data
 
 from ..benchmark.report import title
 from ..program import as_installed, at_least_one, parser_of, write
-from .environments import PYTHON, Failed, environment, from_sources, run, version
+from .environments import PYTHON, SOURCES, Failed, environment, from_sources, run, version
 from .settings import SETTINGS, Setting, write_arrays
 
 CACHE = Path.home() / ".cache" / "topofl-peers"
@@ -188,7 +188,7 @@ def table_of(setting: Setting, results: Results, sources: Path | None = None) ->
     """Return the table of a setting: a row per peer, those without a result with the reason."""
     ours = results.get("topofl", "not run")
     columns = (
-        "peer", "first round, s", "later rounds, s", "topofl / peer", "CPU s per round",
+        "peer", "first round, s", "later rounds, s", "topofl / peer", "CPU s per later round",
         "peak GiB", "accuracy", "loss", "work",
     )  # fmt: skip
     rows = [
@@ -201,7 +201,7 @@ def table_of(setting: Setting, results: Results, sources: Path | None = None) ->
 
 def _name(peer: str, sources: Path | None) -> str:
     if from_sources(peer, sources):
-        return f"{peer}, from sources"
+        return f"{peer} at commit {SOURCES[peer][0]}"
     return f"{peer} {topofl.__version__ if peer == 'topofl' else version(peer)}"
 
 
@@ -220,7 +220,7 @@ def _cells(ours: list[dict[str, Any]] | str, runs: list[dict[str, Any]] | str) -
         spread([one["rounds"][0] for one in runs]),
         spread(later),
         ratio,
-        spread([one["cpu"] / len(one["rounds"]) for one in runs]),
+        spread([one["cpu"] for one in runs]),
         spread([one["peak"] / 2**30 for one in runs]),
         spread(accuracies) if accuracies else "",
         spread([one["loss"] for one in runs]),
@@ -240,10 +240,10 @@ def spread(values: Sequence[float]) -> str:
 
 
 def agreement(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """Return whether losses of the same seeds agree: ``"same"``, or that the work differs.
+    """Return whether losses of the same seeds agree: ``"same"``, ``"differs"`` or ``"undecided"``.
 
-    It differs if the 99 % interval of the mean difference, by Student's t, lies outside of 2 % of
-    the loss on either side.
+    They agree if the 99 % interval of the mean difference, by Student's t, lies within 2 % of the
+    loss on either side, and differ if it lies outside.
     """
     differences = [b - a for a, b in zip(ours, theirs, strict=True)]
     if len(differences) < 2:
@@ -252,9 +252,10 @@ def agreement(ours: Sequence[float], theirs: Sequence[float]) -> str:
     error = statistics.stdev(differences) / len(differences) ** 0.5
     half = error * float(student.ppf(0.995, len(differences) - 1))
     scale = SAME * abs(statistics.mean(ours))
-    if abs(mean) - half > scale:
-        return f"differs: loss {mean:+.3g} ± {half:.1g}"
-    return "same"
+    if abs(mean) + half <= scale:
+        return "same"
+    verdict = "differs" if abs(mean) - half > scale else "undecided"
+    return f"{verdict}: loss {mean:+.3g} ± {half:.1g}"
 
 
 def _facts(options: argparse.Namespace, load: float, mnist: bool) -> list[str]:

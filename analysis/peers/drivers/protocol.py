@@ -27,9 +27,9 @@ SCORED = 100
 """Models of gossip that are scored at most, evenly spaced among the nodes."""
 
 
-def read(words: list[str] | None = None) -> tuple[dict[str, Any], Arrays]:
+def read() -> tuple[dict[str, Any], Arrays]:
     """Return the fields and the arrays of the setting on the command line."""
-    text, file_of_arrays = words or sys.argv[1:]
+    text, file_of_arrays = sys.argv[1:]
     spec = json.loads(text)
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])  # noqa: NPY002 (peers draw from it)
@@ -59,19 +59,17 @@ def network(spec: dict[str, Any]) -> Any:
     return nn.Sequential(*layers[:-1])
 
 
-def examples(inputs: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
-    """Return tensors of inputs, scaled if they are bytes, and labels."""
-    import torch
-
-    tensor = torch.from_numpy(inputs)
-    if tensor.dtype == torch.uint8:
-        tensor = (tensor.float() / 255 - 0.5) / 0.25
-    return tensor, torch.from_numpy(labels)
+def scaled(inputs: Any) -> Any:
+    """Return a tensor of inputs as floats, of which bytes x become (x / 255 - 0.5) / 0.25."""
+    return inputs if inputs.is_floating_point() else inputs.float().sub_(127.5).div_(63.75)
 
 
 def clients(arrays: Arrays) -> list[tuple[Any, Any]]:
-    """Return each client's inputs and labels."""
-    return [examples(arrays["x"][own], arrays["y"][own]) for own in arrays["owned"]]
+    """Return each client's inputs, which are scaled where they are used, and labels."""
+    import torch
+
+    x, y = (torch.from_numpy(arrays[key]) for key in "xy")
+    return [(x[own], y[own]) for own in arrays["owned"]]
 
 
 def processes() -> tuple[int, float]:
@@ -97,19 +95,22 @@ class Clock:
     """The times at which rounds end, from the moment at which the data are in memory."""
 
     def __init__(self) -> None:
-        self.before = processes()[1]
         self.times = [time.perf_counter()]
+        self.cpu = 0.0
 
     def tick(self) -> None:
-        """Note that a round has ended."""
+        """Note that a round has ended, and the CPU seconds until the end of the first one."""
         self.times.append(time.perf_counter())
+        if len(self.times) == 2:
+            self.cpu = processes()[1]
 
 
 def report(clock: Clock, spec: dict[str, Any], arrays: Arrays, models: Any) -> None:
     """Print the result: `models` are flat parameters, of the server or of all nodes."""
     peak, cpu = processes()
     rounds = [b - a for a, b in pairwise(clock.times)]
-    found: dict[str, Any] = {"rounds": rounds, "peak": peak, "cpu": cpu - clock.before}
+    later = (cpu - clock.cpu) / max(1, len(rounds) - 1)
+    found: dict[str, Any] = {"rounds": rounds, "peak": peak, "cpu": later}
     found |= score_network(spec, arrays, models) if spec["model"] else score(arrays, models)
     print("RESULT", json.dumps(found), flush=True)
 
@@ -128,11 +129,11 @@ def score_network(spec: dict[str, Any], arrays: Arrays, models: Any) -> dict[str
     from torch.nn.utils import vector_to_parameters
 
     judged, scores = network(spec).eval(), []
-    inputs, labels = examples(arrays["x_test"], arrays["y_test"])
+    inputs, labels = (torch.from_numpy(arrays[key]) for key in ("x_test", "y_test"))
     for k in np.unique(np.linspace(0, len(models) - 1, SCORED).astype(int)):
         vector_to_parameters(torch.as_tensor(models[k]), judged.parameters())
         with torch.no_grad():
-            outputs = torch.cat([judged(part) for part in inputs.split(1000)])
+            outputs = torch.cat([judged(scaled(part)) for part in inputs.split(1000)])
         accuracy = (outputs.argmax(1) == labels).float().mean()
         scores.append([accuracy.item(), functional.cross_entropy(outputs, labels).item()])
     accuracy, loss = np.mean(scores, axis=0)

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import sys
+from pathlib import Path
 
 import protocol
 import torch
@@ -17,23 +18,24 @@ from flwr.simulation import run_simulation
 from torch.nn.functional import cross_entropy
 
 WORDS = "TOPOFL_PEERS_WORDS"
-"""Variable with the command line of the driver, for the processes of clients."""
+"""Variable with the setting and the folder of clients' data, for the processes of clients."""
 
 client = ClientApp()
 
 
 @functools.cache
 def loaded():
-    """Return the setting, its network and all clients' data, once per process."""
-    spec, arrays = protocol.read(json.loads(os.environ[WORDS]))
-    return spec, protocol.network(spec), protocol.clients(arrays)
+    """Return the setting, its network and the folder of clients' data, once per process."""
+    spec, folder = json.loads(os.environ[WORDS])
+    return spec, protocol.network(spec), Path(folder)
 
 
 @client.train()
 def train(message, context):
     """Train the server's model on the data of a client, and return it."""
-    spec, network, clients = loaded()
-    inputs, labels = clients[context.node_config["partition-id"]]
+    spec, network, folder = loaded()
+    inputs, labels = torch.load(folder / f"{context.node_config['partition-id']}.pt")
+    inputs = protocol.scaled(inputs)
     network.load_state_dict(message.content["arrays"].to_torch_state_dict())
     keys = {"lr": spec["lr"], "momentum": spec["momentum"], "weight_decay": spec["decay"]}
     optimizer = torch.optim.SGD(network.parameters(), **keys)
@@ -50,8 +52,11 @@ def train(message, context):
 
 def main() -> None:
     """Run the setting of the command line."""
-    os.environ[WORDS] = json.dumps(sys.argv[1:])
     spec, arrays = protocol.read()
+    folder = Path(sys.argv[2]).parent
+    os.environ[WORDS] = json.dumps([spec, str(folder)])
+    for k, pair in enumerate(protocol.clients(arrays)):
+        torch.save(pair, folder / f"{k}.pt")
     network = protocol.network(spec)
     clock, server = protocol.Clock(), ServerApp()
 

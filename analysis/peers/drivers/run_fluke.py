@@ -22,9 +22,10 @@ class Clients:
 
     def assign(self, n_clients: int, batch_size: int) -> tuple[Any, None]:
         """Return training sets and no test sets, and no test set of the server."""
+        how: dict[str, Any] = {"shuffle": True, "transforms": protocol.scaled}
         sets = [
-            FastDataLoader(x, y, num_labels=10, batch_size=batch_size, shuffle=True)
-            for x, y in protocol.clients(self.arrays)
+            FastDataLoader(*pair, num_labels=10, batch_size=batch_size, **how)
+            for pair in protocol.clients(self.arrays)
         ]
         return (sets, [None] * n_clients), None
 

@@ -37,7 +37,16 @@ class Learner(TorchModel):
 
     def forward(self, inputs):
         """Return the outputs of the network."""
-        return self.network(inputs)
+        return self.network(protocol.scaled(inputs))
+
+
+class Uniform(UniformMixing):
+    """Uniform weights, also of node 0, for which gossipy takes all nodes for neighbors."""
+
+    def get(self, node_id: int) -> np.ndarray:
+        """Return the weights of a node's own model and of its neighbors' models."""
+        size = len(self.p2p_net.get_peers(node_id)) + 1
+        return np.full(size, 1 / size)
 
 
 class Data:
@@ -99,7 +108,7 @@ def main() -> None:
     simulator = All2AllGossipSimulator(nodes, given, STEPS, AntiEntropyProtocol.PUSH)
     simulator.add_receiver(Rounds(clock))
     simulator.init_nodes(spec["seed"])
-    simulator.start(UniformMixing(graph), n_rounds=spec["rounds"])
+    simulator.start(Uniform(graph), n_rounds=spec["rounds"])
     learners = [nodes[k].model_handler.model for k in range(spec["n"])]
     vectors = torch.stack([parameters_to_vector(one.parameters()).detach() for one in learners])
     averaged = torch.from_numpy(arrays["weights"]).float() @ vectors

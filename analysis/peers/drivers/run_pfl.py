@@ -2,8 +2,10 @@
 
 # pyright: reportMissingImports=false
 
+import itertools
 from functools import partial
 
+import numpy as np
 import protocol
 import torch
 from pfl.aggregate.simulate import SimulatedBackend
@@ -12,7 +14,7 @@ from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
 from pfl.callback.base import TrainingProcessCallback
 from pfl.data import FederatedDataset
-from pfl.data.sampling import get_user_sampler
+from pfl.data.dataset import Dataset
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
@@ -54,13 +56,20 @@ def main() -> None:
     """Run the setting of the command line."""
     spec, arrays = protocol.read()
     clock = protocol.Clock()
-    users = dict(enumerate(protocol.clients(arrays)))
+    users = protocol.clients(arrays)
     network = protocol.network(spec)
     sgd = partial(torch.optim.SGD, momentum=spec["momentum"], weight_decay=spec["decay"])
     learner = Learner(network)
     central = torch.optim.SGD(learner.parameters(), lr=1.0)
     model = PyTorchModel(learner, local_optimizer_create=sgd, central_optimizer=central)
-    dataset = FederatedDataset.from_slices(users, get_user_sampler("random", range(spec["n"])))
+
+    def dataset_of(user):
+        inputs, labels = users[user]
+        return Dataset((protocol.scaled(inputs), labels), user_id=user)
+
+    # get_user_sampler("random") may draw a user twice in a round
+    cohorts = (np.random.permutation(spec["n"])[: spec["cohort"]] for _ in itertools.count())  # noqa: NPY002
+    dataset = FederatedDataset(dataset_of, itertools.chain.from_iterable(cohorts).__next__)
     FederatedAveraging().run(
         NNAlgorithmParams(
             central_num_iterations=spec["rounds"],
