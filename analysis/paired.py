@@ -5,7 +5,6 @@ Studies whose scenarios are declared in ``studies.toml`` also share their comman
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from topofl.summary.verdicts import mean_interval
 from topofl.toolkit import save_picture
 
 from .program import as_installed, parser_of, write
-from .study.runs import Numbers, Records, compute, predicted_cell, rate_of, status
+from .study.runs import Numbers, Records, compute_for, predicted_cell, rate_of
 from .study.scenarios import Source, about, cells, scenarios_of
 
 OUTCOMES = ("learning phase", "final", "worst node")
@@ -207,20 +206,10 @@ def _computed(
     options: argparse.Namespace, source: Source, names: Sequence[str], numbers: Numbers
 ) -> tuple[pd.DataFrame, str]:
     """Compute what is missing; return the known runs of all scenarios, and how many failed."""
-    end = time.monotonic() + 60 * options.minutes
     records = Records(options.out, partial(about, source))
-    print(status(names, records, source), flush=True)
-    try:
-        compute(
-            names,
-            records,
-            source,
-            processes=options.processes,
-            more=lambda: time.monotonic() < end,
-            numbers=numbers,
-        )
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
+    show = partial(print, flush=True)
+    how = {"processes": options.processes, "show": show, "numbers": numbers}
+    compute_for(options.minutes, names, records, source, **how)
     return runs_of(records, source, source.free()), records.failures
 
 

@@ -16,7 +16,6 @@ data and methods of your own: a file of ``topofl run`` without ``[topology]`` an
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from ..program import as_installed, parser_of
 from .fits import read_runs
 from .page import check_page, finding
 from .results import write_report
-from .runs import Records, compute, rates_said, status, tuning_runs
+from .runs import Records, compute_for, rates_said, status, tuning_runs
 from .scenarios import Source, about, cells, scenarios_of
 from .statistics import FEWEST, CellTable, cell_tables, pairs_said
 
@@ -88,19 +87,9 @@ def _computed(
     scenarios: Sequence[str], source: Source, options: argparse.Namespace, show: Show
 ) -> tuple[list[CellTable], list[str]]:
     """Compute what is missing; return complete cells, and sentences on their learning rates."""
-    end = time.monotonic() + 60 * options.minutes
     records = Records(_folder(options.out, source), partial(about, source))
-    show(status(scenarios, records, source))
-    try:
-        compute(
-            scenarios,
-            records,
-            source,
-            processes=options.processes,
-            more=lambda: time.monotonic() < end,
-        )
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
+    how = {"processes": options.processes, "show": show}
+    compute_for(options.minutes, scenarios, records, source, **how)
     show(status(scenarios, records, source))
     tables = cell_tables(records, scenarios, source)
     reported = scenarios if tables else ()

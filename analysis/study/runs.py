@@ -2,6 +2,8 @@
 
 import json
 import math
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
@@ -371,6 +373,35 @@ def status(scenarios: Sequence[str], records: Records, source: Source) -> str:
     left = len(tuning | known) + every - len(known) - done
     parts = [f"{done + left:,} runs in {records.store.root}: {done:,} done, {left:,} to do"]
     return ", ".join(parts + [records.failures] * bool(records.failures))
+
+
+def compute_for(
+    minutes: float,
+    scenarios: Sequence[str],
+    records: Records,
+    source: Source,
+    *,
+    processes: int,
+    show: Callable[[str], object],
+    numbers: "Numbers | None" = None,
+) -> None:
+    """Show what is done, and compute what is missing, starting no run after some minutes.
+
+    Ctrl-C ends it, too; the same call continues.
+    """
+    end = time.monotonic() + 60 * minutes
+    show(status(scenarios, records, source))
+    try:
+        compute(
+            scenarios,
+            records,
+            source,
+            processes=processes,
+            more=lambda: time.monotonic() < end,
+            numbers=numbers,
+        )
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
 
 
 def compute(
