@@ -302,8 +302,7 @@ class Round:
         bad = run.ranks.own_rows(monitor.frozen(own.device))
         taken = None if counts is None else torch.from_numpy(counts).to(own.device)
         how = self.t, bad, run.ranks.nodes, monitor.policy, counts, taken
-        first = self.losses is None and not self.gradient_losses
-        statistics = self.statistics if first else None
+        statistics = None if self._has_gradients else self.statistics
         divisors = weights if weighted else None
         return LocalSteps(own, training, rest, *how, statistics, divisors, weighted, monitor.labels)
 
@@ -393,7 +392,7 @@ class Round:
             population.take(own, run.ranks.all_rows)
         self.steps += self.n
         if self._predicts(population):  # these losses count without local steps
-            if self.statistics is not None and self.losses is None and not self.gradient_losses:
+            if self.statistics is not None and not self._has_gradients:
                 out = run.ranks.own_rows(run.monitor.frozen(own.device))
                 self.statistics.observe([gradients], torch.isfinite(losses) & ~out)
             self.gradient_losses.setdefault(self.phase, []).append(losses)
@@ -452,6 +451,11 @@ class Round:
         flat = values if isinstance(values, Tensor) else values.flat
         for k, part in enumerate(columns):
             run.mixing.mix(weights, flat[:, part], self.t, f"{exchange}/{k}", server)
+
+    @property
+    def _has_gradients(self) -> bool:
+        """Whether a phase has taken gradients of the models that predict, or trained any."""
+        return self.losses is not None or bool(self.gradient_losses)
 
     @property
     def _owner(self) -> Population:
