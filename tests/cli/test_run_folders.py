@@ -16,11 +16,13 @@ import pytest
 from tests.full_disk import full_at
 from tests.rows.commands import TEXT, contents, train
 from topofl import config
+from topofl._support.files import backup_path
 from topofl._support.locks import locked
 from topofl.engine.checkpoint import rounds_in
 from topofl.engine.mixing import Mixing
 from topofl.history import History
 from topofl.runs import RunStore, curves_of
+from topofl.runs import folder as folders
 from topofl.runs.folder import NEXT, RUNNING
 
 COMPLETE = {"config.toml", "checkpoints", "history", "run.json"}
@@ -286,3 +288,21 @@ def test_a_folder_that_cannot_be_created_names_the_option(fails, toml, monkeypat
     for place in ("/proc/x", "/proc/x/y"):
         line = fails(f"run small.toml --out {place}")
         assert f"`--out` must be a folder that can be created, got {place}: No such file" in line
+
+
+@pytest.mark.parametrize("of_kill", [False, True], ids=["alone", "beside one of a kill"])
+@pytest.mark.parametrize("done", [False, True], ids=["now", "before"])
+@pytest.mark.parametrize("whole", [True, False], ids=["in place", "only that of a kill"])
+def test_of_an_older_history_one_copy_is_kept_while_it_is_replaced(r, whole, done, of_kill):
+    """A killed process may leave the older history at another name, or moved away already."""
+    history, replaced = r / "history", r / NEXT / "replaced"
+    older, here = contents(history), [history] * whole
+    here += [backup_path(history)] * (of_kill or not whole)
+    kept = shutil.copytree(history, r / "copy")
+    shutil.rmtree(history)
+    for place in [*here, *[replaced] * done]:
+        shutil.copytree(kept, place)
+    (r / NEXT).mkdir(exist_ok=True)
+    folders._set_aside(history, replaced)
+    assert contents(replaced) == older
+    assert not any(place.exists() for place in here)

@@ -4,6 +4,7 @@ import copy
 import random
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -779,3 +780,8 @@ def test_networks_that_cannot_be_batched_are_looped(name):
     with pytest.raises(ValueError, match="`executor` must be 'looped' or 'auto' for this model"):
         trained(name, "batched", 2)
     assert trained(name, "auto").meta["executor"] == "looped"
+
+
+def test_parts_are_equal_whatever_argument_gave_them():
+    assert replace(algorithms.part("head"), argument="shared") == algorithms.part("head")
+    assert algorithms.part("head") != algorithms.part("head").rest

@@ -15,7 +15,7 @@ from topofl.metrics import (
     neighborhood_heterogeneity,
     predicted_deviation,
 )
-from topofl.topology import from_edges
+from topofl.topology import TopologySequence, from_edges
 
 RNG = np.random.default_rng(0)
 RANDOM = GRAPHS["random"]
@@ -312,3 +312,18 @@ def test_measuring_leaves_model_and_generators_as_they_are():
     assert all(torch.equal(a, b) for a, b in zip(before, MODEL.parameters(), strict=True))
     assert all(p.grad is None for p in MODEL.parameters())
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_sums_over_all_hops_end_only_when_the_rest_is_negligible():
+    graph, counts = topologies.ring(200), np.eye(2, dtype=int)[[0] * 100 + [1] * 100]
+    slow = TopologySequence(200, lambda t: graph, period=2)
+    wanted = heterogeneity_spectrum(graph, counts).heterogeneity("inf")
+    found = neighborhood_heterogeneity(slow, counts, hops="inf")
+    assert found == pytest.approx(wanted, rel=1e-11, abs=0)
+
+
+def test_the_spectrum_of_a_large_graph_of_equal_nodes_is_one_inexact_zero(monkeypatch):
+    monkeypatch.setattr("topofl._linalg.spectral.SPECTRUM_LIMIT", 4)
+    equal = heterogeneity_spectrum(GRAPHS["random"], np.ones((GRAPHS["random"].n, 3), dtype=int))
+    assert (equal.eigenvalues.tolist(), equal.energies.tolist()) == ([0], [0])
+    assert not equal.is_exact

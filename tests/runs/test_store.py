@@ -465,3 +465,15 @@ def test_a_worker_ends_at_sigterm_before_training_and_after_storing(
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_scores_before_the_first_exchange_have_sent_nothing():
+    sent = {"messages": np.full(3, 2.0), "bytes": np.array([10.0, 20.0, 40.0])}
+    scores = np.full((4, 2), 0.5)
+    early = "accuracy_before_exchange"
+    meta = {
+        "task": {"name": "t", "scores": {"accuracy": "high"}},
+        "columns": {early: {"score": "accuracy", "stage": "before_exchange", "set": "test"}},
+    }
+    history = History(meta, sent, {"round": np.arange(4), early: scores}, np.zeros((1, 2)))
+    assert curves_of(history)["before_exchange"] == {"scores": [early], "bytes": [0, 0, 10, 30]}

@@ -249,6 +249,7 @@ def test_the_plan_counts_points_that_differ_in_an_unused_topology(tmp_path):
     table = planned(base, {**grid, "topology": ["ring", "star", "path"]}, store=tmp_path)
     text = "; 2 of 6 points repeat other points, since fedavg ignores the topology"
     assert table.title.endswith(text)
+    assert "in 1 process, estimated" in table.title
     one = planned(base, {**grid, "topology": ["ring"]}, store=tmp_path)
     assert "ignores the topology" not in one.title
 
@@ -435,3 +436,12 @@ def test_the_live_table_is_drawn_on_terminals_only_and_erased(tmp_path):
         text = stream.getvalue()
         assert ("0 of 3 runs done\n" in text) is drawn
         assert text.endswith("\x1b[1F\x1b[J") is drawn
+
+
+def test_the_live_table_is_drawn_over_itself(tmp_path):
+    live = Live(tmp_path, 3, stream=Terminal())
+    waits = iter([False, False, True])
+    live._over.wait = lambda seconds: next(waits)  # drawn twice
+    live._draw_on()
+    head = "0 of 3 runs done\n"
+    assert live.stream.getvalue() == f"{head}\x1b[1F\x1b[J{head}"

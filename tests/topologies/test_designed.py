@@ -15,6 +15,7 @@ from topofl.topologies._edge_swaps import (
     slopes,
 )
 from topofl.topologies.frank_wolfe import _joined, _Objective
+from topofl.topology import from_edges
 
 CLIENTS = data.shards(data.digits(), n=30, per_node=2, seed=0)
 RNG = np.random.default_rng(0)
@@ -220,3 +221,10 @@ def test_designs_that_the_allowed_edges_leave_disconnected_are_reported():
         graph = topologies.designed_directed(EQUAL[:4], degree=1, allowed=allowed)
     assert found[0].filename == __file__
     assert not graph.is_connected
+
+
+def test_nodes_may_keep_to_themselves_where_a_physical_network_has_no_permutation():
+    """On a path of three nodes, every permutation leaves some node as it is."""
+    path = from_edges([(0, 1), (1, 2)], 3)
+    graph = topologies.designed_directed(np.eye(3, dtype=int), degree=2, allowed=path)
+    assert sorted(map(tuple, graph.edge_index.T.tolist())) == [(0, 1), (1, 0), (1, 2), (2, 1)]

@@ -232,3 +232,8 @@ def test_small_world_without_rewiring_is_the_lattice_and_rewiring_shortens_paths
 @pytest.mark.parametrize(("n", "m"), [(30, 1), (30, 3), (5, 4)])
 def test_edges_of_preferential_attachment(n, m):
     assert topologies.barabasi_albert(n, m, seed=0).n_edges == m * (n - m)
+
+
+def test_the_edges_that_are_expected_of_a_random_graph_are_counted_exactly():
+    with pytest.raises(ValueError, match="at most 50,000,000 edges"):
+        topologies.erdos_renyi(10_001, 50_000_001 / (10_001 * 5_000), seed=0)
