@@ -315,8 +315,8 @@ def test_measuring_leaves_model_and_generators_as_they_are():
 
 
 def test_sums_over_all_hops_end_only_when_the_rest_is_negligible():
-    graph, counts = topologies.ring(200), np.eye(2, dtype=int)[[0] * 100 + [1] * 100]
-    slow = TopologySequence(200, lambda t: graph, period=2)
+    graph, counts = topologies.ring(100), np.eye(2, dtype=int)[[0] * 50 + [1] * 50]
+    slow = TopologySequence(100, lambda t: graph, period=2)
     wanted = heterogeneity_spectrum(graph, counts).heterogeneity("inf")
     found = neighborhood_heterogeneity(slow, counts, hops="inf")
     assert found == pytest.approx(wanted, rel=1e-11, abs=0)
