@@ -12,8 +12,9 @@ from tests import naive, problems
 from tests.algorithms import harness
 from tests.algorithms.harness import BATCH, ROUNDS, WHOLE, N, engine, members, nodes_at_start
 from tests.engine.evaluated_runs import personal_clients, scores
+from tests.rows.methods import ALGORITHMS as METHODS
 from topofl import algorithms, metrics, mixing, topologies
-from topofl.engine import neighbors
+from topofl.engine import neighbors, training
 
 BY_GRAPH = pytest.mark.parametrize(
     "graph", [topologies.ring(N), topologies.one_peer_exponential(N)], ids=["ring", "one peer"]
@@ -341,3 +342,25 @@ def test_neighbors_of_models_that_diverge(policy):
     np.testing.assert_array_equal(np.isfinite(near), np.isfinite(own))
     assert np.isfinite(near[-1]).all() == (policy == "freeze")  # frozen models are finite ones
     assert (near[0] != own[0]).all()
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        algorithms.fedavg(0.1, epochs=2, momentum=0.9, weight_decay=0.01),
+        algorithms.dfedavgm(0.1, epochs=2, clip=0.1),
+        algorithms.dfedpgp(0.1, momentum=0.9, **METHODS["dfedpgp"].killed),
+        algorithms.dadam(0.01, local_steps=2),
+        algorithms.scaffold(0.1, epochs=2),
+    ],
+    ids=problems.without_addresses,
+)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_nodes_take_steps_in_any_number_at_a_time(algorithm, frozen, monkeypatch):
+    given = algorithm, problems.convolutional(), problems.ragged_clients(), topologies.ring(N)
+    how, found = {"on_divergence": "freeze" if frozen else "raise"}, []
+    for size in (1, 2 * 8 * 300, 2**30):
+        monkeypatch.setattr(training, "STEPPED", size)
+        found.append(engine(*given, executor="batched", **how)[1].flat.clone())
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], found[2])

@@ -175,3 +175,10 @@ def test_sigma_of_large_matrices(monkeypatch):
         monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
         monkeypatch.setattr(spectral, "STEPS", steps)
         assert spectral.sigma(matrix) == pytest.approx(expected, abs=1e-9)
+
+
+def test_spectra_are_drawn_of_as_many_nodes_as_the_message_says(monkeypatch):
+    monkeypatch.setattr("topofl._linalg.spectral.DENSE_LIMIT", 12)
+    mixing.metropolis_hastings(topologies.ring(12)).plot_spectrum()
+    with pytest.raises(ValueError, match="must have at most 12 nodes, got n=13"):
+        mixing.metropolis_hastings(topologies.ring(13)).plot_spectrum()

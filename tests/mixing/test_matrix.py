@@ -202,10 +202,3 @@ def test_directed_spectra_are_complex_and_by_modulus():
     assert np.iscomplexobj(values)
     assert (np.diff(np.abs(values)) <= 1e-12).all()
     assert mixing.uniform(directed_path()).check_on(directed_path()).n == 3
-
-
-def test_spectra_are_drawn_of_as_many_nodes_as_the_message_says(monkeypatch):
-    monkeypatch.setattr("topofl._linalg.spectral.DENSE_LIMIT", 12)
-    mixing.metropolis_hastings(topologies.ring(12)).plot_spectrum()
-    with pytest.raises(ValueError, match="must have at most 12 nodes, got n=13"):
-        mixing.metropolis_hastings(topologies.ring(13)).plot_spectrum()

@@ -26,6 +26,13 @@ from topofl.engine.recorder import GradientStatistics
 UPDATED = 2**21
 """Bytes of models that are updated at a time after gradients were mixed, which stay in cache."""
 
+STEPPED = 2**18
+"""Bytes of parameters that take a step at a time on CPU, so that all its terms find them in cache.
+
+Measured with weight decay and momentum of 10 matrices of 784 x 200: 3.2 times as fast as all at
+once; with blocks of less than a row it is slower again.
+"""
+
 
 Steps = Sequence[Sequence[Minibatches]]
 """The minibatches of each step, one or two."""
@@ -273,22 +280,41 @@ class LocalSteps:
         """Take step k along gradients: (k, *shape) per trained parameter, or (k, m) joined."""
         step, moved = self.step(k), self._moved
         if self._joined:
-            whole = len(moved) == 1
-            theta = moved[0][0] if whole else self._trained_columns(self.flat)
-            direction = self._direction(_flat(gradients, memory), theta, self._states[0], step)
-            widths = [target.shape[1] for target, _ in moved]
-            directions = [direction] if whole else direction.split(widths, 1)
+            theta = moved[0][0] if len(moved) == 1 else self._trained_columns(self.flat)
+            joined = _flat(gradients, memory)
+            for rows in self._stepped(theta, self._states[0], step):
+                own = rows_of(self._states[0], rows, len(theta))
+                direction = self._direction(joined[rows], theta[rows], own, step)
+                parts = direction.split([target.shape[1] for target, _ in moved], 1)
+                for (target, divided), part in zip(moved, parts, strict=True):
+                    self._move(target[rows], part, step, rows if divided else None)
+            return
+        for g, (theta, divided), state in zip(gradients, moved, self._states, strict=True):
+            for rows in self._stepped(theta, state, step):
+                own = rows_of(state, rows, len(theta))
+                direction = self._direction(g[rows], theta[rows], own, step)
+                self._move(theta[rows], direction, step, rows if divided else None)
+
+    def _move(self, target: Tensor, direction: Tensor, step: Step, weighted: slice | None) -> None:
+        """Move some rows along a direction, divided by the push-sum weights of `weighted` rows."""
+        if weighted is not None and self.push_sum_weights is not None:
+            rates = (step.lr / self.push_sum_weights[weighted]).to(target.dtype)
+            target.sub_(direction * per_row(rates, target))
         else:
-            directions = (
-                self._direction(g, theta, own, step)
-                for g, (theta, _), own in zip(gradients, moved, self._states, strict=True)
-            )
-        for (target, divided), direction in zip(moved, directions, strict=True):
-            if divided and self.push_sum_weights is not None:
-                rates = (step.lr / self.push_sum_weights).to(target.dtype)
-                target.sub_(direction * per_row(rates, target))
-            else:
-                target.sub_(direction, alpha=step.lr)
+            target.sub_(direction, alpha=step.lr)
+
+    def _stepped(self, theta: Tensor, own: State, step: Step) -> Sequence[slice]:
+        """Return the rows that take a step at a time: few if a model is large.
+
+        All of them in the first step of a run and in a dry run, where terms are checked, without
+        terms, and if terms keep something that does not belong to a node.
+        """
+        k, size = len(theta), max(1, STEPPED * len(theta) // max(1, theta.nbytes))
+        if size >= k or self.dry or theta.device.type != "cpu" or not (step.k or step.round):
+            return (slice(0, k),)
+        if not self.training.descend.terms or not all(has_rows(x, k) for x in own.values()):
+            return (slice(0, k),)
+        return [slice(start, start + size) for start in range(0, k, size)]
 
     def _direction(self, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         terms = self.training.descend.terms
@@ -347,6 +373,13 @@ def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
 def has_rows(x: Tensor, n: int) -> bool:
     """Whether a tensor of a state has a row for each of n nodes."""
     return x.shape[:1] == (n,)
+
+
+def rows_of(state: State, rows: slice, n: int) -> State:
+    """Return some rows of a state of n nodes, as views: the state itself if these are all."""
+    if rows == slice(0, n):
+        return state
+    return {name: x[rows] for name, x in state.items()}
 
 
 def local_steps(
