@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 import topofl
-from analysis.benchmark import choice, command, graphs, report, timing
+from analysis.benchmark import choice, command, convolution, graphs, report, timing
 from analysis.benchmark import floor as floor_steps
 from analysis.benchmark.cases import (
     GN_LENET,
@@ -309,3 +309,12 @@ def test_every_row_of_large_graphs_has_a_time_and_every_other_cell_a_time_or_a_r
     assert shuffled.split(",")[0] in ("lanczos", "shift-invert")
     plain = [row[3] for row in table.rows if "ring, n=4,000" in row[0]]
     assert all("plain Lanczos did not converge in 20 restarts" in cell.reason for cell in plain)
+
+
+def test_all_ways_to_differentiate_a_convolutional_network_give_the_same_gradients():
+    table = convolution.measure(repeats=1)
+    ways = dict(zip(table.column("way"), table.column("difference of gradients"), strict=True))
+    assert ways.pop("as it is") == 0
+    for way, apart in ways.items():
+        assert 0 < apart < (0.2 if "bfloat16" in way else 1e-5), way
+    assert min(table.column("ms per step")) > 0
