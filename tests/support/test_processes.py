@@ -54,14 +54,14 @@ def test_a_zombie_and_another_process_of_its_number_are_dead():
 
 def test_without_proc_only_processes_of_this_machine_are_known_to_be_dead(monkeypatch, ended):
     hide(monkeypatch, "/proc/")
-    monkeypatch.setattr(processes.uuid, "getnode", lambda: 0x0242AC110002)
+    monkeypatch.setattr("uuid.getnode", lambda: 0x0242AC110002)
     held = processes.identity() | {"pid": ended}
     assert held["started"] is None
     assert processes.is_dead(held)
     assert not processes.is_dead(held | {"pid": os.getpid()})
     assert not processes.is_dead(held | {"space": "machine:0242ac110003"})
     assert not processes.is_dead(held | {"space": None})
-    monkeypatch.setattr(processes.uuid, "getnode", lambda: 1 << 40 | 7)  # it found no card
+    monkeypatch.setattr("uuid.getnode", lambda: 1 << 40 | 7)  # it found no card
     assert not processes.is_dead(processes.identity() | {"pid": ended})
 
 

@@ -18,14 +18,16 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from topofl._support.public import warn_caller
 from topofl._support.text import did_you_mean, shown
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 Function = Callable[..., Any]
 Known = TypeVar("Known")
@@ -78,13 +80,13 @@ def has_entry_points() -> bool:
     return bool(_packages_with_entry_points())
 
 
-def _packages_with_entry_points() -> tuple[metadata.Distribution, ...]:
+def _packages_with_entry_points() -> "tuple[metadata.Distribution, ...]":
     """Return installed packages with entry points for topofl, without shadowed duplicates."""
     return _packages_in(tuple((folder, _last_change(folder)) for folder in sys.path))
 
 
 @functools.lru_cache(maxsize=8)
-def _packages_in(places: tuple[tuple[str, int], ...]) -> tuple[metadata.Distribution, ...]:
+def _packages_in(places: tuple[tuple[str, int], ...]) -> "tuple[metadata.Distribution, ...]":
     """Return the packages as found now; reading the files of all packages takes milliseconds.
 
     Parameters
@@ -92,6 +94,8 @@ def _packages_in(places: tuple[tuple[str, int], ...]) -> tuple[metadata.Distribu
     places
         Folders of ``sys.path`` with the times of their last changes, such as an installation.
     """
+    from importlib import metadata  # it takes half as long as the help of a command
+
     del places  # only tells whether something has changed
     found = []
     for package in metadata.distributions():
@@ -114,14 +118,14 @@ def _last_change(folder: str) -> int:
         return 0
 
 
-def _entry_points_text(package: metadata.Distribution) -> str:
+def _entry_points_text(package: "metadata.Distribution") -> str:
     try:
         return package.read_text("entry_points.txt") or ""
     except Exception:  # an unreadable file must not hide the entry points of other packages
         return ""
 
 
-def _entry_points_of(package: metadata.Distribution, group: str) -> list[EntryPoint]:
+def _entry_points_of(package: "metadata.Distribution", group: str) -> list[EntryPoint]:
     words = [str(package.metadata[key]) for key in ("Name", "Version") if package.metadata[key]]
     label = " ".join(words) or "no name"
     try:

@@ -8,13 +8,9 @@ import os
 import signal
 import socket
 import sys
-import uuid
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
-
-import psutil
 
 _LAST_PID = 2**31 - 1  # of any system
 _RANDOM = 1 << 40
@@ -68,6 +64,8 @@ def is_dead(holder: dict[str, Any]) -> bool:
     if holder["started"] is not None and holder["started"].partition(" ")[0] != _boot():
         return False
     if holder["started"] is None or (fields := _fields(holder["pid"])) is None:
+        import psutil  # it takes as long as the help of a command
+
         pid = holder["pid"]
         return pid > 0 and (pid > _LAST_PID or not psutil.pid_exists(pid))
     return _start(fields) != holder["started"]
@@ -110,6 +108,8 @@ def pid_namespace() -> str | None:
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
+        import uuid
+
         address = uuid.getnode()
         return None if address & _RANDOM else f"machine:{address:012x}"
 
@@ -177,7 +177,7 @@ METHOD = "forkserver" if sys.platform.startswith("linux") else "spawn"
 def prepare_fork() -> None:
     """Start to import the library in the process from which others are forked."""
     if METHOD == "forkserver":
-        from multiprocessing import forkserver, resource_tracker
+        from multiprocessing import forkserver, get_context, resource_tracker
 
         get_context(METHOD).set_forkserver_preload(["topofl.runs.execute"])
         resource_tracker.ensure_running()  # otherwise the next line starts it, and lifts the block
