@@ -13,8 +13,8 @@ import topofl
 from analysis import (
     architecture,
     cost_in_seconds,
-    gallery,
     deviation,
+    gallery,
     group_averages,
     kill_and_resume,
     larger_than_memory,
