@@ -204,7 +204,7 @@ ROOMS = {
         "_columns _rounds hardware",
         "consensus shape spectral waiting",
         *("averaging contraction labels walks", "hops push_sum", "gradients spectrum"),
-        *("cost", "seconds", "compare"),
+        *("cost deviation", "seconds", "compare"),
     ],
     "summary": ["sources verdicts", "groups", "pairs figures", "table"],
     "explore": ["model", "results", "widgets", "app serve"],

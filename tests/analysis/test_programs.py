@@ -13,6 +13,7 @@ import topofl
 from analysis import (
     architecture,
     cost_in_seconds,
+    deviation,
     gallery,
     group_averages,
     kill_and_resume,
@@ -29,7 +30,7 @@ from analysis.ranks import CASES, Way, clients_of, graph_of, predicted
 from analysis.soak import MIB, Sample
 from analysis.sweep_benchmark import Repeats, kills
 from tests import markup
-from topofl import data, topologies
+from topofl import data, metrics, topologies
 from topofl._drawing.layout import layout
 from topofl._support.calls import parse_spec
 from topofl.cli import main as command
@@ -456,6 +457,44 @@ def test_sums_of_groups_are_fewer_bytes_and_the_same_training(capsys):
     sums, models = (row["bytes"] for row in rows)
     assert 0 < sums < models
     assert rows[0]["loss"] == pytest.approx(rows[1]["loss"], rel=1e-4)
+
+
+def test_replays_of_a_quadratic_are_its_training():
+    rng, graph = np.random.default_rng(0), topofl.mixing.metropolis_hastings(topologies.path(6))
+    hessian, start = np.diag([0.2, 0.7, 1.1]), np.zeros((6, 3))
+    initial = rng.standard_normal((6, 3))
+    found, incoherent = deviation.train(graph, start, lambda x: initial + x @ hessian, 0.5)
+    weights, total = graph.weights.toarray() - 1 / 6, np.zeros((6, 3))
+    for k in range(1, deviation.ROUNDS + 1):
+        decayed = initial @ np.linalg.matrix_power(np.eye(3) - 0.5 * hessian, k - 1)
+        total += np.linalg.matrix_power(weights, k) @ decayed
+    assert found == pytest.approx(np.square(total).sum() / 6, rel=1e-12)
+    frozen = deviation.train(graph, start, lambda x: initial, 0.5)[1]
+    ten = metrics.neighborhood_heterogeneity(graph, gradients=initial, hops=deviation.ROUNDS)
+    assert frozen == pytest.approx(ten, rel=1e-12)
+    assert incoherent < frozen
+
+
+def test_hessians_of_nodes_are_derivatives_of_their_gradients():
+    clients = data.shards(data.digits(), n=5, per_node=2, seed=0)
+    problem = deviation.problem_of(clients, seed=0)
+    start = problem.start()
+    step = 1e-6 * np.random.default_rng(0).standard_normal(start.shape)
+    found = problem.trained(start + step) - problem.trained(start - step)
+    wanted = 2 * np.einsum("ij,ijk->ik", step, problem.hessians())
+    np.testing.assert_allclose(found, wanted, atol=1e-6 * np.abs(wanted).max())
+
+
+def test_deviation_is_training_over_each_prediction(capsys, tmp_path):
+    deviation.main(["--preset", "smoke", "--out", str(tmp_path)])
+    assert (tmp_path / "deviation.md").read_text().strip() == capsys.readouterr().out.strip()
+    rows = json.loads((tmp_path / "deviation.json").read_text())
+    assert len(rows) == 18
+    for row in rows:
+        product = row["size"] * row["alignment"]
+        assert product == pytest.approx(row["by H_10"] / row["H_10 with residual"], rel=1e-9)
+    errors = {row["graph"]: abs(np.log(row["own Hessians"])) for row in rows if row["lr"] < 0.1}
+    assert max(errors.values()) < 0.5, "linear gradients are nearly right at a small rate"
 
 
 def test_partitions_of_lines_of_a_grid_leave_nothing():

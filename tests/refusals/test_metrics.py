@@ -121,6 +121,30 @@ def predicted(clients=CLIENTS, **arguments):
     return predicted_deviation(topologies.ring(clients.n), clients, **arguments)
 
 
+def with_rate(curvature, graph=None, **arguments):
+    graph = topologies.ring(12) if graph is None else graph
+    options = {**MEASURED, "lr": 1.0, "curvature": curvature, **arguments}
+    return predicted_deviation(graph, CLIENTS, **options)
+
+
+def of_drawn_rounds(hops):
+    drawn = topologies.random_matching(12, seed=0)
+    return with_rate(0.1, drawn, rounds=4, hops=hops)
+
+
+def pulled_with_rate():
+    return with_rate(0.1, topologies.star(12), weights=mixing.uniform)
+
+
+def alone_with_rate(hops):
+    return with_rate(1e-9, mixing.from_weights(np.eye(12)), hops=hops)
+
+
+def few_nodes():
+    few = data.shards(data.digits(), n=5, per_node=2, seed=0)
+    return predicted(few, model=MODEL, batch_size=8, by="labels+residual")
+
+
 def statistics(clients=CLIENTS, minibatches=2):
     return gradient_statistics(clients, model=MODEL, batch_size=8, minibatches=minibatches)
 
@@ -269,6 +293,16 @@ VALUE_ERRORS = [
     ("`batch_size` must be at least 1", lambda: predicted(model=MODEL, batch_size=0)),
     ("`statistics` must be of the 10 nodes of `clients`", lambda: predicted(FEWER, **MEASURED)),
     ("`model` must be left out with `statistics`", lambda: predicted(model=MODEL, **MEASURED)),
+    ("`curvature` must be given with `lr`, got None", lambda: predicted(**MEASURED, lr=0.1)),
+    ("`lr` must be given with `curvature`, got None", lambda: predicted(**MEASURED, curvature=1)),
+    border("`lr` times `curvature` must be at most 1, got 1.5", with_rate, 1.5, 1.0),
+    border("`curvature` must be a finite number above 0", with_rate, 0.0, 0.1),
+    ("must be 'labels' or 'gradients' for 5 nodes whose label shares have rank 5", few_nodes),
+    (
+        "`by` must be one of 'labels', 'labels+residual', 'gradients'",
+        lambda: predicted(**MEASURED, by="residual"),
+    ),
+    border("`hops` must be at most the 4 rounds examined of", of_drawn_rounds, 5, 4),
     border("`minibatches` must be at least 2", lambda m: statistics(minibatches=m), 1, 2),
     (("`label_counts`", "nodes 1, 3 have none"), lambda: label_distributions([[1], [0], [2], [0]])),
     ("nodes 0, 1, 2, 3, 4 and 3 more have", lambda: label_distributions(np.zeros((8, 2), int))),
@@ -355,6 +389,8 @@ TOPOLOGY_ERRORS = [
     *each("weight of node 0 tends to 0", slem, LOSING, [LOSING] * 2, [LOSING] * 3),
     *each("strongly connected, or use pull", measured, LOSING, [LOSING] * 2),
     ("no period", lambda: accumulated_noise(ENDLESS, "inf", rounds=9)),
+    (("`lr` and `curvature` need weights whose rows and columns", "leave out"), pulled_with_rate),
+    border("did not converge within 20,000 hops", alone_with_rate, "inf", 9),
     ("weight of node 0 tends to 0", lambda: heterogeneity(LINE, COUNTS, weights=push)),
     ("needs symmetric weights", lambda: heterogeneity_spectrum(pull(CYCLE), counts_of(6))),
     ("uniform(line, direction='push') is column", lambda: mixing_error(SHARES, LINE, push)),

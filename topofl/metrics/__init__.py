@@ -9,6 +9,7 @@ from topofl.metrics.compare import *
 from topofl.metrics.consensus import *
 from topofl.metrics.contraction import *
 from topofl.metrics.cost import *
+from topofl.metrics.deviation import *
 from topofl.metrics.gradients import *
 from topofl.metrics.hardware import *
 from topofl.metrics.hops import *

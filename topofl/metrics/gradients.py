@@ -1,4 +1,4 @@
-"""Measurements at a model: statistics of gradients, predicted deviation, seconds of steps."""
+"""Measurements at a model: statistics of gradients, and seconds of steps."""
 
 import copy
 import time
@@ -11,20 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._support.check import check_choice, check_int, shown
+from topofl._support.check import check_int, shown
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data.partition import Partition, check_clients
-from topofl.metrics._rounds import Mixable, WeightRule
-from topofl.metrics.hops import HOPS, accumulated_noise, check_hops, neighborhood_heterogeneity
-from topofl.metrics.labels import label_spread
 from topofl.tasks import Task, classification
 
 __all__ = [
     "GradientStatistics",
-    "PredictedDeviation",
     "gradient_statistics",
-    "predicted_deviation",
     "step_seconds",
 ]
 
@@ -66,198 +61,6 @@ class GradientStatistics:
     minibatches: int
 
 
-@dataclass(frozen=True)
-class PredictedDeviation:
-    """Prediction of nodes' squared deviation from the mean model, per squared learning rate.
-
-    Parameters
-    ----------
-    value
-        ``zeta2 * heterogeneity + (sigma2 / batch_size) * noise``.
-    heterogeneity, noise
-        H_K and N_K of the graph.
-    zeta2
-        Squared heterogeneity of gradients per squared heterogeneity of label shares.
-    sigma2
-        `batch_size` times the variance of minibatch gradients: the variance of the gradient of one
-        example if minibatches are small against the nodes' data. Minibatches are drawn without
-        replacement, and nodes with fewer examples take all of theirs, so it is less for large ones.
-    batch_size
-        Examples per minibatch.
-    hops
-        K.
-
-    Examples
-    --------
-    >>> found = PredictedDeviation(
-    ...     value=2.5, heterogeneity=0.5, noise=1.0, zeta2=4.0, sigma2=4.0, batch_size=8, hops=10
-    ... )
-    >>> found.zeta2 * found.heterogeneity + found.sigma2 / found.batch_size * found.noise
-    2.5
-    >>> float(found)
-    2.5
-    """
-
-    value: float
-    heterogeneity: float
-    noise: float
-    zeta2: float
-    sigma2: float
-    batch_size: int
-    hops: int | str
-
-    def __float__(self) -> float:
-        return self.value
-
-
-@public
-def predicted_deviation(
-    x: Mixable,
-    clients: Partition,
-    *,
-    model: nn.Module | None = None,
-    batch_size: int | None = None,
-    statistics: GradientStatistics | None = None,
-    hops: int | str = HOPS,
-    task: Task | None = None,
-    by: str = "labels",
-    minibatches: int | None = None,
-    seed: int = 0,
-    rounds: int | None = None,
-    weights: WeightRule | None = None,
-) -> PredictedDeviation:
-    """Return the predicted deviation of nodes from their mean model, with nothing fitted.
-
-    ``zeta^2 H_K + (sigma^2 / batch) N_K``: the models of D-SGD deviate from their mean by ``-lr
-    sum_k (W^k - J) g_k`` with the gradients g_k of k rounds ago. If their heterogeneity has the
-    same distribution over the nodes in all rounds, in directions that are unrelated from round to
-    round, it contributes the first term; minibatch noise contributes the second. Both scales are
-    measured at one model.
-
-    Parameters
-    ----------
-    x
-        A MixingMatrix, a Topology, a sequence of either, or a History.
-    clients
-        The data of the nodes.
-    model
-        The model at which gradients are measured, such as the initial one. It is not changed.
-    batch_size
-        Examples per minibatch; nodes with fewer take all of theirs.
-    statistics
-        What :func:`gradient_statistics` has measured for these clients, in place of `model`,
-        `batch_size`, `task` and `minibatches`, which are refused with it; spares the measurement
-        for every further graph.
-    hops
-        K, or ``"inf"``; few hops predict early deviations, more hops late ones.
-    task
-        What is learned; default: classification.
-    by
-        ``"labels"``: H_K of label shares times ``zeta^2``, the heterogeneity of gradients over that
-        of label shares. ``"gradients"``: H_K of the measured gradients themselves, for regression
-        too; then ``zeta2`` is 1.
-    minibatches, seed
-        Minibatches per node, at least 2 (default 8), and the seed with which they are drawn.
-    rounds, weights
-        As in :func:`topofl.metrics.accumulated_noise`.
-
-    Returns
-    -------
-    PredictedDeviation
-        Its ``value`` is in squared units of the model's parameters per squared learning rate, and
-        ranks graphs for the same clients and model.
-
-    Raises
-    ------
-    TopologyError
-        As :func:`topofl.metrics.accumulated_noise`.
-    TypeError, ValueError
-        If an argument is of another kind or out of range, the numbers of nodes differ, neither
-        `statistics` nor `model` with `batch_size` is given, or `statistics` is given together with
-        what would be measured.
-
-    References
-    ----------
-    The decomposition is derived in topofl's documentation ("What predicts convergence").
-
-    Examples
-    --------
-    >>> from topofl import data, models, topologies
-    >>> clients = data.shards(data.digits(), n=20, per_node=2, seed=0)
-    >>> model = models.logistic_regression(64)
-    >>> ring, torus = (
-    ...     predicted_deviation(graph, clients, model=model, batch_size=16)
-    ...     for graph in (topologies.ring(20), topologies.torus(20))
-    ... )
-    >>> float(torus) < float(ring)
-    True
-
-    For many graphs, measure gradients once:
-
-    >>> found = gradient_statistics(clients, model=model, batch_size=16)
-    >>> again = predicted_deviation(topologies.ring(20), clients, statistics=found)
-    >>> float(again) == float(ring)
-    True
-    """
-    hops, by = check_hops(hops), check_choice("by", by, ["labels", "gradients"])
-    measured = {"model": model, "batch_size": batch_size, "task": task, "minibatches": minibatches}
-    given = {name: value for name, value in measured.items() if value is not None}
-    found = _statistics(statistics, clients, given, seed)
-    noise = accumulated_noise(x, hops, rounds=rounds, weights=weights, seed=seed)
-    of = {"hops": hops, "rounds": rounds, "weights": weights}
-    if by == "labels":
-        spread = label_spread(clients)
-        zeta2 = found.heterogeneity / spread if spread > 0 else 0.0
-        heterogeneity = neighborhood_heterogeneity(x, clients, **of)
-    else:
-        zeta2 = 1.0
-        of_gradients = neighborhood_heterogeneity(x, gradients=found.means, **of)
-        heterogeneity = max(of_gradients - found.noise / found.minibatches * noise, 0.0)
-    return PredictedDeviation(
-        value=zeta2 * heterogeneity + found.noise * noise,
-        heterogeneity=heterogeneity,
-        noise=noise,
-        zeta2=zeta2,
-        sigma2=found.noise * found.batch_size,
-        batch_size=found.batch_size,
-        hops=hops,
-    )
-
-
-def _statistics(
-    statistics: Any, clients: Partition, measured: dict[str, Any], seed: int
-) -> GradientStatistics:
-    """Return the given statistics, or measure them with these arguments; raise for both."""
-    if statistics is None:
-        missing = [name for name in ("model", "batch_size") if name not in measured]
-        if len(missing) == 2:
-            raise ValueError(
-                "`statistics`, or `model` and `batch_size`, must be given, got none: pass what "
-                "gradient_statistics(...) returns, or the model at which it is to be measured"
-            )
-        if missing:
-            given = "model" if missing == ["batch_size"] else "batch_size"
-            raise ValueError(f"`{missing[0]}` must be given with `{given}`, got None")
-        return gradient_statistics(clients, **measured, seed=seed)
-    if not isinstance(statistics, GradientStatistics):
-        raise TypeError(
-            "`statistics` must be what gradient_statistics(...) returns, got "
-            f"{type(statistics).__name__}"
-        )
-    if measured:
-        raise ValueError(
-            f"`{next(iter(measured))}` must be left out with `statistics`, which were measured "
-            "before; or leave out `statistics` to measure them again"
-        )
-    check_clients(clients)
-    if len(statistics.means) != clients.n:
-        raise ValueError(
-            f"`statistics` must be of the {clients.n} nodes of `clients`, got those of "
-            f"{len(statistics.means)}; measure them with gradient_statistics(clients, ...)"
-        )
-    return statistics
-
-
 @public
 def gradient_statistics(
     clients: Partition,
@@ -273,7 +76,7 @@ def gradient_statistics(
     Parameters
     ----------
     clients, model, batch_size, task, minibatches, seed
-        As in :func:`predicted_deviation`. Dropout is off.
+        As in :func:`topofl.metrics.predicted_deviation`. Dropout is off.
 
     Returns
     -------

@@ -112,21 +112,21 @@ def accumulated(
     matrices = [source.at(t) for t in range(min(last, source.period or last))]
     source = replace(source, generate=matrices.__getitem__)  # every start needs most of them again
     pushed = _is_pushed(matrices, source)
-    rounding = _rounding(values)
+    rounding = rounding_of(values)
     total = np.zeros(hops)
     means = pushed or around == MEAN
     for start, limit in zip(starts, _limits(source, values, starts, last, means), strict=True):
         states = _states(source, values, start, pushed)
-        total += [_mean_square(next(states) - limit, k * rounding) for k in range(1, hops + 1)]
+        total += [mean_square(next(states) - limit, k * rounding) for k in range(1, hops + 1)]
     return float(total / len(starts) @ discount ** np.arange(hops))
 
 
-def _rounding(values: np.ndarray) -> float:
+def rounding_of(values: np.ndarray) -> float:
     """Return a bound of the rounding error of one exchange."""
     return 8 * np.finfo(float).eps * float(np.abs(values).max(initial=0.0))
 
 
-def _mean_square(deviations: np.ndarray, rounding: float) -> float:
+def mean_square(deviations: np.ndarray, rounding: float) -> float:
     """Return ``(1/n) ||D||_F^2``, in which entries within rounding count as 0."""
     kept = np.where(np.abs(deviations) <= rounding, 0.0, deviations)
     return float(np.square(kept).sum() / len(kept))
@@ -216,7 +216,7 @@ def _stays_apart(labels: np.ndarray, left: np.ndarray) -> bool:
     """
     sums = np.zeros((int(labels.max()) + 1, left.shape[1]))
     np.add.at(sums, labels, left)
-    return len(sums) > 1 and bool((np.abs(sums) > len(left) * _rounding(left)).any())
+    return len(sums) > 1 and bool((np.abs(sums) > len(left) * rounding_of(left)).any())
 
 
 def geometric(squares: np.ndarray, energies: np.ndarray, discount: float) -> float:
@@ -270,13 +270,13 @@ def _summed(source: MixingSequence, values: np.ndarray, discount: float, around:
     pushed = _is_pushed(source.one_period(), source)
     limits = _limits(source, values, starts, period, pushed or around == MEAN)
     walks = [_states(source, values, start, pushed) for start in starts]
-    rounding = _rounding(values)
+    rounding = rounding_of(values)
     total = 0.0
     factor = 1.0
     recent = math.inf
     for hop in range(1, MOST_HOPS + 1):
         apart = [next(walk) - limit for walk, limit in zip(walks, limits, strict=True)]
-        left = factor * np.mean([_mean_square(one, hop * rounding) for one in apart])
+        left = factor * np.mean([mean_square(one, hop * rounding) for one in apart])
         total, factor = total + left, factor * discount
         if hop % 20:
             continue
@@ -496,10 +496,15 @@ def accumulated_noise(
         known = _of_spectrum(source, hops, discount)
         if known is not None:
             return known
-    if source.n <= EXACT_LIMIT:
-        return accumulated(source, np.eye(source.n), hops, discount, rounds)
-    signs = stream(seed, "probes of accumulated noise").integers(2, size=(source.n, probes))
-    return accumulated(source, (2.0 * signs - 1.0) / probes**0.5, hops, discount, rounds)
+    return accumulated(source, independent(source.n, probes, seed), hops, discount, rounds)
+
+
+def independent(n: int, probes: int = 64, seed: int = 0) -> np.ndarray:
+    """Return V for which ``||A V||_F^2`` is ``||A||_F^2``, or estimates it on a large graph."""
+    if n <= EXACT_LIMIT:
+        return np.eye(n)
+    signs = stream(seed, "probes of accumulated noise").integers(2, size=(n, probes))
+    return (2.0 * signs - 1.0) / probes**0.5
 
 
 def _of_spectrum(source: MixingSequence, hops: int | str, discount: float) -> float | None:

@@ -1,0 +1,231 @@
+"""Deviations of D-SGD on quadratics, and predictions from a rate and a curvature."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.rows.metrics import GRAPHS
+from topofl import data, mixing, models, topologies
+from topofl.metrics import (
+    GradientStatistics,
+    accumulated_noise,
+    gradient_statistics,
+    heterogeneity_spectrum,
+    label_distributions,
+    neighborhood_heterogeneity,
+    predicted_deviation,
+)
+from topofl.metrics._rounds import as_rounds
+from topofl.metrics.deviation import coherent
+
+CLIENTS = data.shards(data.digits(), n=24, per_node=2, seed=0)
+MODEL = models.logistic_regression(64)
+MEASURED = gradient_statistics(CLIENTS, model=MODEL, batch_size=32)
+N = CLIENTS.n
+
+EVERY = {
+    **GRAPHS,
+    "path": topologies.path(N),
+    "torus": topologies.torus(N),
+    "exponential": topologies.exponential(N),
+    "odd exponential": topologies.exponential(2 * N + 1),
+    "regular": topologies.random_regular(N, 4, seed=0),
+    "star": topologies.star(N),
+    "dcliques": topologies.dcliques(CLIENTS, clique_size=8, inter="ring", seed=0),
+    "designed": topologies.designed(CLIENTS, degree=4, seed=0),
+    "one peer": topologies.one_peer_exponential(16),
+}
+every_graph = pytest.mark.parametrize("graph", EVERY.values(), ids=EVERY.keys())
+
+
+def random_hessian(rng, d, least, largest):
+    """Return eigenvalues and eigenvectors of a Hessian."""
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    return np.linspace(least, largest, d), basis
+
+
+def simulated(graph, hessian, gradients, lr, rounds):
+    """Return ``(1/n) ||X - J X||^2`` of D-SGD with full gradients ``x A - b`` from x = 0."""
+    source, models = as_rounds(graph), np.zeros_like(gradients)
+    for t in range(rounds):
+        weights = source.at(t % (source.period or 1)).weights.toarray()
+        models = weights @ (models - lr * (models @ hessian + gradients))
+    return np.square(models - models.mean(axis=0)).sum() / graph.n
+
+
+# The sum is exact for quadratics of a common Hessian
+
+
+@every_graph
+@pytest.mark.parametrize("rounds", [1, 2, 9, 60])
+def test_deviation_on_quadratics_is_the_coherent_sum(graph, rounds):
+    rng, lr = np.random.default_rng(0), 0.3
+    curvatures, basis = random_hessian(rng, 4, 0.05, 3.0)
+    gradients = rng.standard_normal((graph.n, 4))
+    source = as_rounds(graph)
+    # The sum is averaged over the rounds of a period at which it may begin; here it begins at all.
+    found = coherent(source, gradients @ basis, rounds, 1 - lr * curvatures)
+    hessian = basis @ np.diag(curvatures) @ basis.T
+    shifted = [mixing.MixingSequence(graph.n, lambda t, s=s: source.at((t + s) % source.period),
+               "shifted", period=source.period) for s in range(source.period)]  # fmt: skip
+    wanted = [simulated(one, hessian, gradients, lr, rounds) for one in shifted]
+    assert lr**2 * found == pytest.approx(np.mean(wanted), rel=1e-12, abs=1e-28)
+
+
+@pytest.mark.parametrize("name", ["path", "exponential", "dcliques"])
+def test_coherent_sum_is_that_of_powers(name):
+    graph, rng, discount = EVERY[name], np.random.default_rng(1), 0.9
+    weights, gradients = as_rounds(graph).at(0).weights.toarray(), rng.standard_normal((N, 3))
+    powers = [np.linalg.matrix_power(weights, k) - 1 / N for k in range(1, 12)]
+    total = sum(discount**k * power for k, power in enumerate(powers)) @ gradients
+    found = coherent(as_rounds(graph), gradients, 11, discount)
+    assert found == pytest.approx(np.square(total).sum() / N, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["path", "torus", "regular", "star", "dcliques", "designed"])
+@pytest.mark.parametrize("discount", [0.0, 0.5, 0.95])
+def test_each_mode_counts_one_plus_over_one_minus_the_incoherent_sum(name, discount):
+    graph = EVERY[name]
+    found = coherent(as_rounds(graph), label_distributions(CLIENTS), "inf", discount)
+    spectrum = heterogeneity_spectrum(graph, CLIENTS)
+    lam, energies = spectrum.eigenvalues, spectrum.energies
+    incoherent = lam**2 / (1 - (discount * lam) ** 2)
+    factor = (1 + discount * lam) / (1 - discount * lam)
+    assert found == pytest.approx((energies * incoherent * factor).sum(), rel=1e-10)
+
+
+@every_graph
+def test_all_hops_are_the_limit_of_many(graph):
+    gradients = np.random.default_rng(2).standard_normal((graph.n, 3))
+    many = coherent(as_rounds(graph), gradients, 400, 0.9)
+    found = coherent(as_rounds(graph), gradients, "inf", 0.9)
+    assert found == pytest.approx(many, rel=1e-10, abs=1e-28)
+
+
+# The bound
+
+
+@every_graph
+def test_deviation_is_at_most_the_discounted_heterogeneity(graph):
+    rng, lr = np.random.default_rng(3), 0.5
+    for least, largest, rounds in ((0.1, 2.0, 5), (0.01, 1.0, 30), (1.0, 2.0, 30), (0.4, 0.4, 80)):
+        curvatures, basis = random_hessian(rng, 4, least, largest)
+        gradients = rng.standard_normal((graph.n, 4))
+        found = coherent(as_rounds(graph), gradients @ basis, rounds, 1 - lr * curvatures)
+        discount = 1 - lr * least
+        kept = {"hops": rounds, "discount": discount, "around": "consensus"}
+        total = neighborhood_heterogeneity(graph, gradients=gradients, **kept)
+        counted = (1 - discount**rounds) / (lr * least)
+        assert counted <= 1 / (lr * least)
+        assert found <= counted * total * (1 + 1e-12)
+
+
+def test_bound_is_attained_without_communication():
+    gradients, discount = np.random.default_rng(4).standard_normal((7, 3)), 0.8
+    isolated = mixing.from_weights(np.eye(7))
+    found = coherent(as_rounds(isolated), gradients, 25, discount)
+    total = neighborhood_heterogeneity(
+        isolated, gradients=gradients, hops=25, discount=discount, around="consensus"
+    )
+    assert found == pytest.approx((1 - discount**25) / (1 - discount) * total, rel=1e-12)
+
+
+# Special cases
+
+
+@pytest.mark.parametrize("hops", [1, 7, "inf"])
+def test_complete_graph_has_no_coherent_deviation(hops):
+    complete = as_rounds(topologies.fully_connected(N))
+    assert coherent(complete, label_distributions(CLIENTS), hops, 0.9) == 0
+
+
+@every_graph
+def test_discount_0_is_neighborhood_heterogeneity(graph):
+    gradients = np.random.default_rng(5).standard_normal((graph.n, 3))
+    one_hop = neighborhood_heterogeneity(graph, gradients=gradients, around="consensus")
+    for hops in (1, 4, "inf"):
+        assert coherent(as_rounds(graph), gradients, hops, 0.0) == pytest.approx(one_hop, rel=1e-12)
+
+
+# Minibatch noise
+
+
+def test_noise_of_a_round_decays_like_deviations():
+    graph, lr, curvature, rounds = topologies.path(6), 0.5, 0.4, 9
+    weights, total = as_rounds(graph).at(0).weights.toarray(), 0.0
+    for noisy in range(rounds):  # noise of variance 1 per node in one round: its squares add up
+        models = np.zeros((6, 6))
+        for t in range(rounds):
+            models = weights @ ((1 - lr * curvature) * models - lr * np.eye(6) * (t == noisy))
+        total += np.square(models - models.mean(axis=0)).sum() / 6
+    squared = (1 - lr * curvature) ** 2
+    wanted = lr**2 * accumulated_noise(graph, rounds, discount=squared)
+    assert total == pytest.approx(wanted, rel=1e-12)
+
+
+# Predictions
+
+
+RATE = {"lr": 0.5, "curvature": 0.2}
+
+
+@pytest.mark.parametrize("by", ["labels", "labels+residual", "gradients"])
+@pytest.mark.parametrize("hops", [6, None])
+def test_prediction_of_a_rate_is_its_three_terms(by, hops):
+    graph = EVERY["path"]
+    found = predicted_deviation(graph, CLIENTS, statistics=MEASURED, by=by, hops=hops, **RATE)
+    last = "inf" if hops is None else hops
+    assert (found.hops, found.discount) == (last, 0.9)
+    assert found.noise == accumulated_noise(graph, last, discount=0.9**2)
+    source = as_rounds(graph)
+    assert found.persistent == coherent(source, np.eye(N), last, 0.9)
+    values = MEASURED.means if by == "gradients" else label_distributions(CLIENTS)
+    noisy = MEASURED.noise / MEASURED.minibatches * found.persistent * (by == "gradients")
+    assert found.heterogeneity == pytest.approx(coherent(source, values, last, 0.9) - noisy)
+    assert (found.residual > 0) == (by == "labels+residual")
+    terms = found.zeta2 * found.heterogeneity, found.residual * found.persistent
+    assert found.value == pytest.approx(sum(terms) + MEASURED.noise * found.noise, rel=1e-12)
+
+
+def test_without_a_rate_the_residual_counts_as_noise_over_the_horizon():
+    graph = EVERY["torus"]
+    plain = predicted_deviation(graph, CLIENTS, statistics=MEASURED)
+    found = predicted_deviation(graph, CLIENTS, statistics=MEASURED, by="labels+residual")
+    assert (found.hops, found.discount, found.persistent) == (10, None, plain.noise)
+    explained = found.zeta2 * neighborhood_heterogeneity(graph, CLIENTS, hops=10)
+    wanted = explained + (found.residual + found.sigma2 / 32) * plain.noise
+    assert found.value == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("rate", [{}, RATE])
+def test_isolated_nodes_deviate_by_all_of_their_heterogeneity(rate):
+    # Whatever labels explain, both parts add up to the heterogeneity of gradients in the first hop.
+    isolated, exact = mixing.from_weights(np.eye(N)), replace(MEASURED, noise=0.0)
+    found = predicted_deviation(
+        isolated, CLIENTS, statistics=exact, by="labels+residual", hops=1, **rate
+    )
+    assert found.value == pytest.approx(MEASURED.heterogeneity, rel=1e-12)
+
+
+def test_a_rate_of_one_over_the_curvature_leaves_one_hop():
+    found = predicted_deviation(EVERY["path"], CLIENTS, statistics=MEASURED, lr=2, curvature=0.5)
+    wanted = predicted_deviation(EVERY["path"], CLIENTS, statistics=MEASURED, hops=1)
+    assert found.discount == 0
+    assert found.value == pytest.approx(wanted.value, rel=1e-12)
+
+
+@pytest.mark.parametrize("noise", [0.0, 4.0])
+def test_residual_is_the_variance_that_labels_do_not_explain(noise):
+    rng, shares, variance, batches = np.random.default_rng(6), label_distributions(CLIENTS), 0.7, 2
+    scales = rng.standard_normal((shares.shape[1], 5))
+    residuals = []
+    for _ in range(400):
+        own = rng.standard_normal((N, 5)) * ((variance + noise / batches) / 5) ** 0.5
+        means = 3.0 + shares @ scales + own
+        apart = np.square(means - means.mean(axis=0)).sum() / N
+        drawn = GradientStatistics(means, apart, noise, 8, batches)
+        by = {"statistics": drawn, "by": "labels+residual", "hops": 1}
+        residuals.append(predicted_deviation(EVERY["torus"], CLIENTS, **by).residual)
+    error = np.std(residuals) / len(residuals) ** 0.5
+    assert np.mean(residuals) == pytest.approx(variance, abs=4 * error)
