@@ -174,6 +174,33 @@ def test_directed_links_fail_one_by_one_and_undirected_ones_in_both_directions()
     assert not any(undirected.at(t).is_directed for t in range(10))
 
 
+COUNTS = np.eye(3, dtype=int)[np.arange(12) % 3] * 5
+SEQUENCES = [
+    topologies.rotating_cliques(COUNTS, 3, seed=0),
+    topologies.random_matching(12, seed=1),
+    topologies.one_peer_exponential(12),
+]
+
+
+@pytest.mark.parametrize("base", SEQUENCES, ids=lambda base: base.name)
+def test_links_of_changing_graphs_fail_also_in_rounds_that_do_not_use_them(base):
+    failing = topologies.link_failures(base, fail=0.3, recover=0.2, seed=4)
+    states = forward(np.arange(144), 12, 0.3, 0.2, torch_seed(4, "links"))
+    for t in range(12):
+        graph = base.at(t)
+        u, v = graph.edge_index
+        link = u * 12 + v if graph.is_directed else np.minimum(u, v) * 12 + np.maximum(u, v)
+        kept = np.zeros((12, 12))
+        kept[u, v] = states[t][link]
+        np.testing.assert_array_equal(failing.at(t).adjacency.toarray() > 0, kept > 0)
+        assert failing.at(t).groups == graph.groups
+    assert (
+        0
+        < sum(failing.at(t).n_edges for t in range(12))
+        < sum(base.at(t).n_edges for t in range(12))
+    )
+
+
 def weighted(own_weights):
     weights = np.array([[0, 0.5, 0.25], [0.5, 0, 0.25], [0.25, 0.25, 0]])
     return Topology(sparse.csr_array(weights), "mine", ((0, 1), (2,)), ("a", "b", "c"), own_weights)

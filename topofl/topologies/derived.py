@@ -215,7 +215,8 @@ def link_failures(base: Any, *, fail: float, recover: float, seed: int) -> Topol
     recover = 1`` rounds are independent; with ``fail = 0`` links never fail.
 
     A link is an undirected edge, with both of its directions, or a directed edge; opposite directed
-    edges fail independently. Round t is a pure function of (`seed`, t), without simulating all
+    edges fail independently. If `base` changes, links fail and recover also in rounds that do not
+    use them: a round of `base` has those of its edges whose links are up. Round t is a pure function of (`seed`, t), without simulating all
     rounds before it: each link is traced back to the last round whose outcome did not depend on the
     previous state. This takes about ``1 / min(fail + recover, 2 - fail - recover)`` draws per link,
     at most t.
@@ -223,9 +224,9 @@ def link_failures(base: Any, *, fail: float, recover: float, seed: int) -> Topol
     Parameters
     ----------
     base
-        A graph: a Topology or anything else :func:`topofl.as_topology` accepts. Edge weights,
-        groups and node labels are preserved; if the graph has ``own_weights``, receivers add the
-        weight of a failed link to their self-weight.
+        A Topology, a TopologySequence (round t of which is used), or anything else
+        :func:`topofl.as_topology` accepts. Edge weights, groups and node labels are preserved; if a
+        graph has ``own_weights``, receivers add the weight of a failed link to their self-weight.
     fail, recover
         Probabilities in [0, 1].
     seed
@@ -235,8 +236,7 @@ def link_failures(base: Any, *, fail: float, recover: float, seed: int) -> Topol
     Raises
     ------
     ValueError, TypeError
-        If `base` is not a graph, or changes over time; if another argument is out of range or not
-        an integer.
+        If `base` is not a graph; if another argument is out of range or not an integer.
 
     References
     ----------
@@ -250,20 +250,30 @@ def link_failures(base: Any, *, fail: float, recover: float, seed: int) -> Topol
     >>> graphs.at(0).n_edges, graphs.at(1).n_edges
     (753, 745)
     """
-    base = static_graph("base", base)
+    base = graph_of("base", base)
     fail = check_probability("fail", fail)
     recover = check_probability("recover", recover)
-    key = torch_seed(seed, "links")
-    pairs = base.edge_index if base.is_directed else np.sort(base.edge_index, axis=0)
-    links, link_of_edge = np.unique(pairs[0] * base.n + pairs[1], return_inverse=True)
-    up = partial(_links_up, links, fail=fail, recover=recover, key=key)
-    return TopologySequence(base.n, partial(_with_links_up, base, link_of_edge, up), base.name)
+    up = partial(_links_up, fail=fail, recover=recover, key=torch_seed(seed, "links"))
+    known = _links_of(base) if isinstance(base, Topology) else None
+    return TopologySequence(base.n, partial(_with_links_up, base, known, up), base.name)
+
+
+def _links_of(graph: Topology) -> tuple[np.ndarray, np.ndarray]:
+    """Return the links of a graph by number, whatever else it has, and the link of each edge."""
+    pairs = graph.edge_index if graph.is_directed else np.sort(graph.edge_index, axis=0)
+    return np.unique(pairs[0] * graph.n + pairs[1], return_inverse=True)
 
 
 def _with_links_up(
-    base: Topology, link_of_edge: np.ndarray, up: Callable[[int], np.ndarray], t: int
+    base: Topology | TopologySequence,
+    known: tuple[np.ndarray, np.ndarray] | None,
+    up: Callable[[np.ndarray, int], np.ndarray],
+    t: int,
 ) -> Topology:
-    return with_some_edges(base, up(t)[link_of_edge])
+    """Return round t of `base` with the edges of links that are up; its links, if `known`."""
+    graph = base.at(t)
+    links, link_of_edge = known or _links_of(graph)
+    return with_some_edges(graph, up(links, t)[link_of_edge])
 
 
 def _uniforms(links: np.ndarray, t: int, key: int) -> np.ndarray:
