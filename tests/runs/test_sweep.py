@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def test_arguments_are_checked_once_per_run_and_runs_are_those_of_new_arguments(
     longer = replace(experiment, options={**experiment.options, "rounds": 3})
     assert longer.run(progress=False).n_rounds == 3
     with pytest.raises(TypeError, match="`callbacks` must be"):
-        experiment.run(callbacks=[3])
+        experiment.run(callbacks=cast(Any, [3]))
 
 
 def test_given_weights_that_change_after_the_check_are_used():
