@@ -1,8 +1,12 @@
 """Measure sweeps: overhead over the ideal, repeated kills, and the listing of many runs.
 
+``alone`` compares a sweep of 60 short runs in one process with their rounds alone, and with one
+process per run, of which only a few are timed.
+
 ::
 
     python -m analysis.sweep_benchmark overhead --runs 200 --jobs 2
+    python -m analysis.sweep_benchmark alone --repeats 3
     python -m analysis.sweep_benchmark kills --kills 10
     python -m analysis.sweep_benchmark listing --runs 20000
 """
@@ -15,12 +19,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from topofl.config import dumps
+from topofl.callbacks import Event
+from topofl.config import build, dumps
 from topofl.runs import RunStore, sweep
 from topofl.runs.folder import RUNNING
+from topofl.runs.plan import prepare
 
 from .program import parser_of
 
@@ -34,6 +43,60 @@ GRID = {
     "data.alpha": [0.1, 0.3, 1.0, 3.0, 10.0],
 }
 POINTS = 20
+
+SHORT = {
+    "data": {"name": "digits", "partition": "shards", "n": 100},
+    "algorithm": {"name": "dsgd"},
+    "run": {"rounds": 100},
+}
+SHORT_GRID = {
+    "topology": ["ring", "torus", "exponential"],
+    "algorithm.lr": [0.05, 0.1, 0.2, 0.5],
+}
+SHORT_SEEDS = 5
+SAMPLED = 4
+"""Runs that are timed in processes of their own."""
+
+
+def alone(repeats: int) -> dict[str, float]:
+    """Return medians of ratios: a sweep over its rounds alone, and processes over the sweep.
+
+    In each repetition, the sweep, the rounds of the same runs and the sampled processes take turns.
+    The time of all processes is that of the sample, extrapolated.
+    """
+    points = prepare(SHORT, SHORT_GRID, seeds=SHORT_SEEDS)
+    sampled = points[:: len(points) // SAMPLED][:SAMPLED]
+    over, under = [], []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.perf_counter()
+            sweep(SHORT, SHORT_GRID, seeds=SHORT_SEEDS, store=folder, progress=False)
+            whole = time.perf_counter() - start
+        over.append(whole / sum(_seconds_of_rounds(point.job.tables) for point in points))
+        separate = sum(_seconds_of_process(point.job.tables) for point in sampled)
+        under.append(separate / SAMPLED * len(points) / whole)
+    ratios = {"over its rounds alone": median(over), "processes over it": median(under)}
+    return {"runs": len(points), "processes timed": SAMPLED, **ratios}
+
+
+def _seconds_of_rounds(tables: Mapping[str, Any]) -> float:
+    """Return the time of the rounds of a run, with their evaluations."""
+    seconds = []
+
+    def note(event: Event) -> None:
+        if event.kind == "round":
+            seconds.append(event.values["seconds"])
+
+    build(tables).run(progress=False, callbacks=[note])
+    return sum(seconds)
+
+
+def _seconds_of_process(tables: Mapping[str, Any]) -> float:
+    """Return the time of ``topofl run`` in a new process."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run.toml")
+        path.write_text(dumps(tables))
+        return _seconds_of("run", str(path), "--out", str(path.with_suffix("")), "--no-progress")
 
 
 def overhead(runs: int, jobs: int) -> dict[str, float]:
@@ -189,11 +252,13 @@ def main() -> None:
         runs=(200, "a multiple of 20"),
         jobs=(2, "processes"),
         kills=(10, "how often the sweep is killed"),
+        repeats=(3, "how often sweep, rounds and processes take turns"),
     )
-    parser.add_argument("what", choices=["overhead", "kills", "listing"])
+    parser.add_argument("what", choices=["overhead", "alone", "kills", "listing"])
     options = parser.parse_args()
     found = {
         "overhead": lambda: overhead(options.runs, options.jobs),
+        "alone": lambda: alone(options.repeats),
         "kills": lambda: kills(options.kills, options.runs, options.jobs),
         "listing": lambda: listing(options.runs),
     }[options.what]()

@@ -1,6 +1,7 @@
 """Sweeps: nothing is repeated, a killed process costs its own run, interrupted ones go on."""
 
 import functools
+import importlib
 import io
 import os
 import shutil
@@ -13,6 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ import torch
 import topofl
 from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments
+from topofl import config
 from topofl._support.locks import LOCK
 from topofl.callbacks import Event
 from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
@@ -51,6 +54,35 @@ def test_processes_give_the_same_table_and_read_data_once(stored, tmp_path):
     both = sweep(BASE, GRID, seeds=2, store=tmp_path, jobs=2, progress=False)
     assert str(both.table) == str(alone.table)
     assert list((tmp_path / RUNNING).iterdir()) == []
+
+
+def test_arguments_are_checked_once_per_run_and_runs_are_those_of_new_arguments(monkeypatch):
+    experiment = config.build({**BASE, "compute": {"dtype": "float64"}})
+    assert experiment.checked is not None
+    alone = replace(experiment, checked=None).run(progress=False)
+    module = importlib.import_module("topofl.engine.run")
+    monkeypatch.setattr(module, "resolve", lambda *_: pytest.fail("checked again"))
+    for _ in range(2):  # a run leaves what was checked as it is
+        again = experiment.run(progress=False)
+        for column in ("accuracy", "loss", "train_loss"):
+            np.testing.assert_array_equal(again[column], alone[column])
+    monkeypatch.undo()
+    longer = replace(experiment, options={**experiment.options, "rounds": 3})
+    assert longer.run(progress=False).n_rounds == 3
+    with pytest.raises(TypeError, match="`callbacks` must be"):
+        experiment.run(callbacks=cast(Any, [3]))
+
+
+def test_given_weights_that_change_after_the_check_are_used():
+    run = {"rounds": 2, "init": "given"}
+    experiment = config.build({**BASE, "run": run, "compute": {"dtype": "float64"}})
+    with torch.no_grad():
+        for parameter in experiment.model.parameters():
+            parameter.fill_(0.25)
+    fresh = replace(experiment, checked=None).run(progress=False)
+    np.testing.assert_array_equal(experiment.run(progress=False)["loss"], fresh["loss"])
+    untouched = config.build({**BASE, "run": run, "compute": {"dtype": "float64"}})
+    assert not np.array_equal(untouched.run(progress=False)["loss"], fresh["loss"])
 
 
 def test_data_are_read_once_per_process(tmp_path, monkeypatch):

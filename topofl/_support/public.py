@@ -146,9 +146,9 @@ def _public_name(function: Any) -> str:
     return f"{function.__module__}.{function.__name__}"
 
 
-def warn_caller(message: str) -> None:
-    """Issue a ``UserWarning`` that points to the innermost line outside of this library."""
+def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
+    """Issue a warning that points to the innermost line outside of this library."""
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "topofl":
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(message, kind, stacklevel=level)

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,8 @@ from topofl.config.toml import (
 )
 from topofl.data import Dataset, Partition, augmented, flip_labels, match_test, with_validation
 from topofl.engine import Compute, Evaluation, Saving, run
-from topofl.engine.requests import Trace
+from topofl.engine.requests import Setup, Trace
+from topofl.engine.run import run_of
 from topofl.engine.setup import resolve
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
@@ -75,6 +76,9 @@ _OPTIONS = {
 
 _PARTS = ("algorithm", "model", "clients", "topology", "mixing", "task", "attackers")
 
+_CHECKED = ("rounds", "seed", "init", "evaluation", "compute")
+"""Options of :func:`topofl.run` that are checked with the parts of an experiment."""
+
 Read = Callable[[str, Callable[..., Dataset], Mapping[str, Any]], Dataset]
 """Returns a dataset, given the name of a reader, the reader itself and its arguments."""
 
@@ -98,6 +102,10 @@ class Experiment:
         The dataset as it was read, before it was partitioned and edited.
     uses_topology
         Whether nodes exchange with neighbors, or choose among them.
+    checked
+        Arguments of the run, and the setup that was made of them, from which the run starts unless
+        an argument was replaced. None, or if the weights of `model` are given, which may have
+        changed: the run checks its arguments.
 
     Examples
     --------
@@ -126,6 +134,7 @@ class Experiment:
     task: Task | None = None
     attackers: Attack | None = None
     uses_topology: bool = True
+    checked: tuple[Mapping[str, Any], Setup] | None = field(default=None, repr=False)
 
     @property
     def _parts(self) -> dict[str, Any]:
@@ -168,8 +177,15 @@ class Experiment:
         options = dict(self.options) | {"saving": saving, "callbacks": callbacks}
         if progress is not None:
             options["progress"] = progress
+        arguments = self._parts | options
         with self._user_modules():
-            return run(**self._parts, **options)
+            if self.checked is None or options["init"] == "given":
+                return run(**arguments)
+            given, setup = self.checked
+            if any(arguments[key] is not value for key, value in given.items()):
+                return run(**arguments)
+            with plain_torch(setup.compute.device):
+                return run_of(setup, saving, callbacks, options["progress"])
 
     def estimate(self, *, probe: bool = False) -> Estimate:
         """Return memory, messages and, with `probe`, times; see :func:`topofl.estimate`."""
@@ -307,12 +323,14 @@ def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
         attackers=parts.get("attackers"),
         dataset=datasets[-1],
     )
-    asked = {name: options[name] for name in ("rounds", "seed", "init", "evaluation", "compute")}
+    asked = experiment._parts | {name: options[name] for name in _CHECKED}
     with _naming_table(), plain_torch(options["compute"].device):  # raises errors of the run
-        trace = resolve(**experiment._parts, **asked).trace
+        setup = resolve(**asked)
+    trace = setup.trace
     uses_topology = trace.needs_topology or trace.chooses
     ignored = () if uses_topology or experiment.topology is None else (_ignored(experiment, trace),)
-    return replace(experiment, uses_topology=uses_topology, notes=(*experiment.notes, *ignored))
+    known = {"uses_topology": uses_topology, "notes": (*experiment.notes, *ignored)}
+    return replace(experiment, **known, checked=(asked, setup))
 
 
 def _check_place(what: str, keys: Iterable[str], known: Sequence[str]) -> None:

@@ -3,7 +3,6 @@
 import math
 import os
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,7 +15,7 @@ from torch import nn
 from topofl._support.check import check_int, check_switch, shown
 from topofl._support.machine import emulates_bf16, returning_freed_memory
 from topofl._support.notebook import progress_bar
-from topofl._support.public import public
+from topofl._support.public import public, warn_caller
 from topofl._support.seeding import in_plain_torch
 from topofl.algorithms.contract.phase import Algorithm, naming_phase
 from topofl.algorithms.contract.round import Rule
@@ -167,14 +166,21 @@ def run(
     (3, 10)
     """
     rounds = check_int("rounds", rounds, minimum=1)
+    saving = as_options(Saving, saving)
+    given = model, clients, rounds, seed, topology, mixing, init
+    setup = resolve(algorithm, *given, evaluation, compute, task, attackers)
+    return run_of(setup, saving, callbacks, progress)
+
+
+def run_of(
+    setup: Setup, saving: Saving, callbacks: Sequence[Callback], progress: bool | str
+) -> History:
+    """Train as :func:`run`, which sets up torch, from arguments that were checked."""
     check_switch("progress", progress)
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(
             f"`callbacks` must be a list of functions that take an Event, got {shown(callbacks)}"
         )
-    saving = as_options(Saving, saving)
-    given = model, clients, rounds, seed, topology, mixing, init
-    setup = resolve(algorithm, *given, evaluation, compute, task, attackers)
     # absolute, since callbacks may change the working directory
     folder = None if saving.folder is None else Path(saving.folder).absolute()
     joined = nullcontext(one_process(setup.clients.n, setup.device))  # one process is a rank
@@ -322,4 +328,4 @@ def _warn_of_emulation(setup: Setup) -> None:
         needs = " (AMX or AVX-512 BF16)" if device.type == "cpu" else ""
         why = f"which has no bfloat16 products{needs}"
         text = f"`precision` 'bf16' is emulated on {device}, {why}: leave it out"
-        warnings.warn(text, RuntimeWarning, stacklevel=6)
+        warn_caller(text, RuntimeWarning)
