@@ -53,7 +53,12 @@ def named(one):
     return getattr(one, "__name__", str(one))
 
 
-PAIRS = [(twin, make) for twin in TWINS for make in twin.clients]
+PAIRS = [
+    pytest.param(twin, make, marks=() if (i + k) % len(twin.clients) == 0 else pytest.mark.slow)
+    for i, twin in enumerate(TWINS)
+    for k, make in enumerate(twin.clients)
+]
+"""Each twin with each kind of its clients; `make test` takes one kind for each, by turns."""
 
 
 @pytest.mark.parametrize(("twin", "make"), PAIRS, ids=named)
@@ -71,7 +76,14 @@ def test_it_ends_where_its_naive_loop_does(twin, make):
         twin.also(told, history, models, seen[-1] if seen else {})
 
 
-@pytest.mark.parametrize("same", SAME, ids=str)
+FIRST = {same.one: same for same in reversed(SAME)}
+CASES = [
+    pytest.param(same, marks=() if FIRST[same.one] is same else pytest.mark.slow) for same in SAME
+]
+"""Special cases, of which `make test` takes the first of each method."""
+
+
+@pytest.mark.parametrize("same", CASES, ids=str)
 def test_special_cases_are_other_methods(same):
     clients, model = same.clients(), same.model()
     (one, mine), (other, theirs) = (
@@ -160,7 +172,7 @@ def test_a_method_is_short(name):
     assert statements(inspect.getsource(module)) <= 60 * len(module.__all__)
 
 
-@BY_NAME
+@problems.by_turns(3, 0, name=ALGORITHMS)
 def test_loss_falls_and_seed_decides(name):
     history, again = run(name, every=5), run(name, every=5, rounds=5)
     assert history["train_loss"][-1] < 0.5 * history["train_loss"][0]
@@ -169,7 +181,7 @@ def test_loss_falls_and_seed_decides(name):
     assert list(again["round"]) == [0, 5]
 
 
-@BY_NAME
+@problems.by_turns(3, 1, name=ALGORITHMS)
 def test_learning_rates_may_be_schedules(name):
     """A constant one gives the models of a number, and one that falls gives others."""
     rates = (0.1, algorithms.constant(0.1), "exponential(0.1, 0.5)")
@@ -256,7 +268,7 @@ def test_different_initial_models_are_refused(name):
         run(name, init="independent", rounds=1)
 
 
-@BY_NAME
+@problems.by_turns(3, 2, name=ALGORITHMS)
 def test_executors_agree_on_what_diverges(name):
     """One node's first step overflows."""
     clients = clients_of(name)

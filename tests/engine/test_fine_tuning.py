@@ -72,9 +72,9 @@ METHODS = {
 }  # fmt: skip
 
 
-@evaluated_runs.HOW
-@pytest.mark.parametrize("make", [personal_clients, ragged_clients])
-@pytest.mark.parametrize("name", METHODS)
+@problems.by_turns(
+    3, name=METHODS, make=[personal_clients, ragged_clients], settings=evaluated_runs.EXECUTORS
+)
 def test_fine_tuned_scores_equal_a_naive_loop(name, make, settings):
     algorithm, train, local = METHODS[name]
     clients, model, graphs = make(), problems.convolutional(), topologies.random_out(N, 2, seed=1)
