@@ -205,8 +205,7 @@ def tuned(rounds, every, **more):
     )
 
 
-@pytest.mark.parametrize("every", [None, 2, 4])
-@pytest.mark.parametrize("first", [4, 5, 6])
+@problems.by_turns(3, first=[4, 5, 6], every=[None, 2, 4])
 def test_extended_runs_equal_longer_runs(tmp_path, every, first):
     tuned(first, every, saving=tmp_path)
     longer = tuned(7, every, saving=topofl.Saving(tmp_path, resume=True))

@@ -300,6 +300,7 @@ def test_of_threads_that_want_one_folder_only_one_has_it(tmp_path, holder):
     assert list((tmp_path / RUNNING).iterdir()) == [left]
 
 
+@pytest.mark.slow
 def test_folders_are_removed_when_nobody_will_use_them_again(tmp_path, holder):
     process, left = holder()
     end(process)
