@@ -50,23 +50,30 @@ def test_every_algorithm_is_compared_with_a_naive_loop():
 
 
 def named(one):
+    """Return the name of a twin, of its clients, or of some executors."""
+    if isinstance(one, list):
+        return " ".join(f"{how['executor']} {how.get('chunk', '')}".strip() for how in one)
     return getattr(one, "__name__", str(one))
 
 
-PAIRS = [
-    pytest.param(twin, make, marks=() if (i + k) % len(twin.clients) == 0 else pytest.mark.slow)
-    for i, twin in enumerate(TWINS)
-    for k, make in enumerate(twin.clients)
-]
-"""Each twin with each kind of its clients; `make test` takes one kind for each, by turns."""
+def with_twins():
+    """Return each twin with its clients and executors; `make test` takes one of each, by turns."""
+    for i, twin in enumerate(TWINS):
+        (one, *others), slow = np.roll(EXECUTORS, i), pytest.mark.slow
+        for k, make in enumerate(twin.clients):
+            if (i + k) % len(twin.clients):
+                yield pytest.param(twin, make, EXECUTORS, marks=slow)
+            else:
+                yield twin, make, [one]
+                yield pytest.param(twin, make, others, marks=slow)
 
 
-@pytest.mark.parametrize(("twin", "make"), PAIRS, ids=named)
-def test_it_ends_where_its_naive_loop_does(twin, make):
-    """The loop is computed once, and compared with every executor."""
+@pytest.mark.parametrize(("twin", "make", "executors"), [*with_twins()], ids=named)
+def test_it_ends_where_its_naive_loop_does(twin, make, executors):
+    """The loop is computed once, and compared with all executors."""
     clients = make()
     start, wanted, told = twin.naively(clients)
-    for settings in EXECUTORS:
+    for settings in executors:
         seen = []
         problem = watched(twin.built(), seen), twin.model(), clients, twin.graph_of(clients)
         how = {"rounds": twin.rounds, "init": twin.init, "every": twin.rounds} | settings
