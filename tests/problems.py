@@ -150,6 +150,18 @@ def each_round(function):
     return lambda event: function(event.round, event.models) if event.kind == "round" else None
 
 
+def by_turns(of, turn=0, **axes):
+    """Return a mark with all combinations, of which `make test` takes one in `of`, by turns."""
+    rows = [
+        pytest.param(
+            *(axis[k] for axis, k in zip(map(list, axes.values()), places, strict=True)),
+            marks=() if sum(places) % of == turn else pytest.mark.slow,
+        )
+        for places in product(*(range(len(values)) for values in axes.values()))
+    ]
+    return pytest.mark.parametrize(tuple(axes), rows)
+
+
 def paired(**axes):
     """Return a mark with few combinations, in which every two values of two parameters meet."""
 

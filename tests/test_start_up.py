@@ -247,6 +247,7 @@ def test_importing_every_module_changes_nothing_else(changed_by):
     assert changed == []
 
 
+@pytest.mark.slow
 def test_changes_would_be_seen(changed_by):
     changes = {
         "torch threads": "torch.set_num_threads(torch.get_num_threads() + 1)",

@@ -27,9 +27,9 @@ MODEL = models.logistic_regression(64)
 OPTIONS = [
     {"max_degree": 2, "static": True},
     {"max_degree": 3, "directed": True},
-    {"max_degree": 11, "directed": True},
-    {"max_messages": 50},
-    {"max_messages": 22, "static": True},
+    pytest.param({"max_degree": 11, "directed": True}, marks=pytest.mark.slow),
+    pytest.param({"max_messages": 50}, marks=pytest.mark.slow),
+    pytest.param({"max_messages": 22, "static": True}, marks=pytest.mark.slow),
     {"max_bytes": 2600 * 40, "model": MODEL, "directed": True, "static": True},
 ]
 
@@ -146,7 +146,7 @@ def test_noise_is_the_reason_for_equal_nodes():
         assert "accounts for 100 %" in candidate.reason
 
 
-@pytest.mark.parametrize("n", [8, 11])
+@pytest.mark.parametrize("n", [8, pytest.param(11, marks=pytest.mark.slow)])
 def test_one_link_per_round_averages_over_all_nodes(n):
     clients = data.shards(data.digits(), n=n, per_node=2, seed=0)
     found = topologies.recommend(clients, max_messages=2)
@@ -157,6 +157,7 @@ def test_one_link_per_round_averages_over_all_nodes(n):
     np.testing.assert_allclose(product, 1 / n, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_more_links_per_round_are_used_if_allowed():
     few, more = (topologies.recommend(CLIENTS, max_messages=m) for m in (2, 6))
     assert more.best.deviation < few.best.deviation
@@ -185,6 +186,7 @@ def test_other_errors_of_generators_are_not_hidden(monkeypatch):
         topologies.recommend(CLIENTS, max_degree=2, static=True)
 
 
+@pytest.mark.slow
 def test_random_sequences_are_examined_over_60_rounds_whatever_the_hops():
     graph = topologies.random_matching(12, seed=0)
     assert average_all(matrices_of(graph, 1))
@@ -209,6 +211,7 @@ def test_a_model_measures_noise_and_bytes():
     assert topologies.recommend(CLIENTS, max_degree=2, static=True).best.bytes is None
 
 
+@pytest.mark.slow
 def test_a_model_without_a_batch_size_is_a_size_of_messages_only():
     options = {"max_messages": 40, "static": True}
     plain = topologies.recommend(CLIENTS, **options)

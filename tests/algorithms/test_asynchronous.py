@@ -83,7 +83,7 @@ def test_seconds_and_bytes_of_a_walk_on_a_small_example():
     [
         (topologies.star(5), mixing.metropolis_hastings),
         (topologies.star(5), mixing.uniform),
-        (topologies.path(4), mixing.uniform),
+        pytest.param(topologies.path(4), mixing.uniform, marks=pytest.mark.slow),
     ],
     ids=["all alike", "by degree on a star", "by degree on a path"],
 )

@@ -56,8 +56,11 @@ def close(models, wanted, atol=1e-10):
     torch.testing.assert_close(models.flat, wanted, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("name", ["dsgd", "clique_averaging", "centralized", "local_only"])
-@pytest.mark.parametrize("make", [problems.equal_clients, problems.ragged_clients])
+@problems.by_turns(
+    2,
+    make=[problems.equal_clients, problems.ragged_clients],
+    name=["dsgd", "clique_averaging", "centralized", "local_only"],
+)
 def test_threads_change_nothing(name, make):
     """The largest difference of float64."""
     clients, model = make(), problems.convolutional()

@@ -114,7 +114,11 @@ def test_deepsqueeze_stays_apart_where_choco_agrees():
     assert apart(squeezed[-1]) > 1e-4 * apart(squeezed[0])
 
 
-@pytest.mark.parametrize("compressor", [algorithms.top_k(0.34), algorithms.quantized(1)], ids=str)
+@pytest.mark.parametrize(
+    "compressor",
+    [algorithms.top_k(0.34), pytest.param(algorithms.quantized(1), marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_beer_reaches_the_optimum_of_the_mean_loss_and_others_do_not(compressor):
     how = {"gamma": 0.5, "compressor": compressor, "batch_size": WHOLE}
     assert distances(algorithms.beer(0.1, **how), 300, topology=RING).max() < 1e-7

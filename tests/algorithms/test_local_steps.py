@@ -58,7 +58,7 @@ def test_scales_keep_the_mean_of_what_they_track(graph):
         assert not torch.allclose(scale, largest, atol=1e-6), "nothing was mixed"
 
 
-@pytest.mark.parametrize("lr", [0.05, 0.01])
+@problems.by_turns(2, lr=[0.05, 0.01])
 def test_nodes_that_agree_on_scales_reach_the_optimum_and_others_do_not(lr):
     """Otherwise each node weighs gradients by their inverse size, however small the steps."""
     falling, ring = algorithms.cosine(lr, rounds=600), topologies.ring(N)
@@ -185,7 +185,11 @@ def test_memory_counts_what_steps_need_besides_and_what_lasts():
     assert (plain.state, mixed.state) == (0, 2 * plain.parameters + 4 * N)
 
 
-@pytest.mark.parametrize("settings", harness.EXECUTORS[:2], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [harness.EXECUTORS[0], pytest.param(harness.EXECUTORS[1], marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_nodes_trained_in_one_piece_keep_their_velocities_and_stay_frozen(settings):
     world = {"clients": problems.ragged_clients(), "model": problems.convolutional()}
 

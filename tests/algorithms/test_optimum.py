@@ -58,11 +58,15 @@ SGP = algorithms.chain(
 BIASED = [
     (whole("dsgd"), RING),
     (whole("dsgd"), TREES["path"]),
-    (whole("dsgd", 0.05, local_steps=3), RING),
+    pytest.param(whole("dsgd", 0.05, local_steps=3), RING, marks=pytest.mark.slow),
     (SGP, irregular()),
-    (SGP, RANDOM),
+    pytest.param(SGP, RANDOM, marks=pytest.mark.slow),
     (whole("fedavg", 0.05, momentum=0.0, epochs=5), None),
-    (whole("fedavg", 0.05, momentum=0.0, epochs=5, participation=0.5), None),
+    pytest.param(
+        whole("fedavg", 0.05, momentum=0.0, epochs=5, participation=0.5),
+        None,
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
@@ -183,7 +187,7 @@ def test_where_the_rate_is_0_what_is_kept_stays(name, phase, kept):
     torch.testing.assert_close(seen[-1][kept], seen[0][kept], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["extra", "d2", "local_gt"])
+@problems.by_turns(2, name=["extra", "d2", "local_gt"])
 def test_at_the_fixed_point_corrections_are_the_nodes_own_gradients(name):
     """Or their negative in K-GT, so that each node's local step and they cancel."""
     phase, scale = ("local", -1) if name == "local_gt" else ("exchange", 1)

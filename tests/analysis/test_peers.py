@@ -69,6 +69,7 @@ def test_settings_are_those_of_their_sources():
 
 
 @pytest.mark.parametrize("label", ["B", "C", "E"])
+@pytest.mark.slow
 def test_our_driver_learns(label, tmp_path):
     (setting,) = (small(setting) for setting in settings.SETTINGS if setting.label == label)
     arrays = settings.write_arrays(setting, tmp_path, None)
@@ -180,6 +181,7 @@ def test_a_python_that_is_not_there_is_named():
         environments.interpreter("2.1")
 
 
+@pytest.mark.slow
 def test_an_environment_is_made_once_and_a_failure_is_a_reason(tmp_path, monkeypatch):
     pinned = tmp_path / "pinned.txt"
     pinned.write_text("# nothing\n")

@@ -72,7 +72,7 @@ def test_intervals_hold_the_median_and_shrink_with_more_graphs():
     assert none.low < 0 < none.high
 
 
-@pytest.mark.parametrize("shared", [0.0, 0.9])
+@pytest.mark.parametrize("shared", [pytest.param(0.0, marks=pytest.mark.slow), 0.9])
 def test_intervals_cover_the_true_correlation_about_as_often_as_they_say(shared):
     rng = np.random.default_rng(1)
     statistic, covered = statistics.correlation("H_10", "learning phase"), 0

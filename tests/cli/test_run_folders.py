@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import problems
 from tests.full_disk import full_at
 from tests.rows.commands import TEXT, contents, train
 from topofl import config
@@ -219,8 +220,8 @@ def foreign(place):
     return contents(place)
 
 
-@pytest.mark.parametrize(
-    "name", [".history.bak", ".history.older", ".history.topofl-older", ".next", ".lock"]
+@problems.by_turns(
+    2, name=[".history.bak", ".history.older", ".history.topofl-older", ".next", ".lock"]
 )
 def test_what_others_keep_in_the_folder_of_a_run_stays(r, shell, name):
     before = foreign(r / name)

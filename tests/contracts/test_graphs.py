@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.gallery import EXAMPLES, example
+from tests import problems
 from tests.rows.topologies import (
     KNOWN,
     NAMED,
@@ -128,7 +129,7 @@ def test_a_generator_as_seed_is_used_as_it_is(name, data):
     assert graph.n < 3 or rng.bit_generator.state != fresh.bit_generator.state
 
 
-@every_generator
+@problems.by_turns(2, 1, name=topologies.__all__)
 @given(data=st.data())
 def test_names_are_the_calls_that_made_the_graphs(name, data):
     arguments = data.draw(row_of(name).arguments)
@@ -143,7 +144,7 @@ def test_names_are_the_calls_that_made_the_graphs(name, data):
             assert all(same(a, called(a.name, **arguments)) for a in rounds(graph))
 
 
-@every_generator
+@problems.by_turns(2, name=topologies.__all__)
 @given(data=st.data())
 def test_relabelling_leaves_spectra_unchanged(name, data):
     arguments = data.draw(row_of(name).arguments)

@@ -50,18 +50,30 @@ def test_every_algorithm_is_compared_with_a_naive_loop():
 
 
 def named(one):
+    """Return the name of a twin, of its clients, or of some executors."""
+    if isinstance(one, list):
+        return " ".join(f"{how['executor']} {how.get('chunk', '')}".strip() for how in one)
     return getattr(one, "__name__", str(one))
 
 
-PAIRS = [(twin, make) for twin in TWINS for make in twin.clients]
+def with_twins():
+    """Return each twin with its clients and executors; `make test` takes one of each, by turns."""
+    for i, twin in enumerate(TWINS):
+        (one, *others), slow = np.roll(EXECUTORS, i), pytest.mark.slow
+        for k, make in enumerate(twin.clients):
+            if (i + k) % len(twin.clients):
+                yield pytest.param(twin, make, EXECUTORS, marks=slow)
+            else:
+                yield twin, make, [one]
+                yield pytest.param(twin, make, others, marks=slow)
 
 
-@pytest.mark.parametrize(("twin", "make"), PAIRS, ids=named)
-def test_it_ends_where_its_naive_loop_does(twin, make):
-    """The loop is computed once, and compared with every executor."""
+@pytest.mark.parametrize(("twin", "make", "executors"), [*with_twins()], ids=named)
+def test_it_ends_where_its_naive_loop_does(twin, make, executors):
+    """The loop is computed once, and compared with all executors."""
     clients = make()
     start, wanted, told = twin.naively(clients)
-    for settings in EXECUTORS:
+    for settings in executors:
         seen = []
         problem = watched(twin.built(), seen), twin.model(), clients, twin.graph_of(clients)
         how = {"rounds": twin.rounds, "init": twin.init, "every": twin.rounds} | settings
@@ -71,11 +83,19 @@ def test_it_ends_where_its_naive_loop_does(twin, make):
         twin.also(told, history, models, seen[-1] if seen else {})
 
 
-@pytest.mark.parametrize("same", SAME, ids=str)
+FIRST = {same.one: same for same in reversed(SAME)}
+CASES = [
+    pytest.param(same, marks=() if FIRST[same.one] is same else pytest.mark.slow) for same in SAME
+]
+"""Special cases, of which `make test` takes the first of each method."""
+
+
+@pytest.mark.parametrize("same", CASES, ids=str)
 def test_special_cases_are_other_methods(same):
     clients, model = same.clients(), same.model()
     (one, mine), (other, theirs) = (
-        engine(algorithm, model, clients, graph, **same.settings) for algorithm, graph in same.sides
+        engine(algorithm, model, clients, graph, **{"executor": "looped"} | same.settings)
+        for algorithm, graph in same.sides
     )
     wanted = theirs.flat.expand_as(mine.flat)
     torch.testing.assert_close(mine.flat, wanted, rtol=0, atol=same.within)
@@ -160,7 +180,7 @@ def test_a_method_is_short(name):
     assert statements(inspect.getsource(module)) <= 60 * len(module.__all__)
 
 
-@BY_NAME
+@problems.by_turns(3, 0, name=ALGORITHMS)
 def test_loss_falls_and_seed_decides(name):
     history, again = run(name, every=5), run(name, every=5, rounds=5)
     assert history["train_loss"][-1] < 0.5 * history["train_loss"][0]
@@ -169,7 +189,7 @@ def test_loss_falls_and_seed_decides(name):
     assert list(again["round"]) == [0, 5]
 
 
-@BY_NAME
+@problems.by_turns(3, 1, name=ALGORITHMS)
 def test_learning_rates_may_be_schedules(name):
     """A constant one gives the models of a number, and one that falls gives others."""
     rates = (0.1, algorithms.constant(0.1), "exponential(0.1, 0.5)")
@@ -256,7 +276,7 @@ def test_different_initial_models_are_refused(name):
         run(name, init="independent", rounds=1)
 
 
-@BY_NAME
+@problems.by_turns(3, 2, name=ALGORITHMS)
 def test_executors_agree_on_what_diverges(name):
     """One node's first step overflows."""
     clients = clients_of(name)

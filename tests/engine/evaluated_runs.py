@@ -15,10 +15,8 @@ ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
 
 TUNED = algorithms.sgd(0.1, batch_size=BATCH, epochs=2, momentum=0.9)
 
-HOW = pytest.mark.parametrize(
-    "settings",
-    [{"executor": "batched"}, {"executor": "batched", "chunk": 2}, {"executor": "looped"}],
-)
+EXECUTORS = [{"executor": "batched"}, {"executor": "batched", "chunk": 2}, {"executor": "looped"}]
+HOW = pytest.mark.parametrize("settings", EXECUTORS)
 
 
 def run(algorithm=None, **changes):

@@ -72,9 +72,9 @@ METHODS = {
 }  # fmt: skip
 
 
-@evaluated_runs.HOW
-@pytest.mark.parametrize("make", [personal_clients, ragged_clients])
-@pytest.mark.parametrize("name", METHODS)
+@problems.by_turns(
+    3, name=METHODS, make=[personal_clients, ragged_clients], settings=evaluated_runs.EXECUTORS
+)
 def test_fine_tuned_scores_equal_a_naive_loop(name, make, settings):
     algorithm, train, local = METHODS[name]
     clients, model, graphs = make(), problems.convolutional(), topologies.random_out(N, 2, seed=1)
@@ -205,8 +205,7 @@ def tuned(rounds, every, **more):
     )
 
 
-@pytest.mark.parametrize("every", [None, 2, 4])
-@pytest.mark.parametrize("first", [4, 5, 6])
+@problems.by_turns(3, first=[4, 5, 6], every=[None, 2, 4])
 def test_extended_runs_equal_longer_runs(tmp_path, every, first):
     tuned(first, every, saving=tmp_path)
     longer = tuned(7, every, saving=topofl.Saving(tmp_path, resume=True))

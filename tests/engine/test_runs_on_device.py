@@ -153,7 +153,7 @@ def waits_of(n, times, name, executor="batched", **options):
     return found.events
 
 
-@pytest.mark.parametrize("case", WAITED)
+@problems.by_turns(3, case=WAITED)
 def test_waits_do_not_depend_on_nodes_and_steps(case):
     """The whole run counts, from its first check to its last evaluation.
 

@@ -43,6 +43,7 @@ def test_large_periods_in_any_order_average_exactly(monkeypatch):
     assert slem(as_topology(relabelled([ONE_PEER(64).at(t) for t in range(6)]))) == 0.0
 
 
+@pytest.mark.slow
 def test_long_periods_do_not_underflow():
     matrix = mixing.metropolis_hastings(topologies.star(4))
     other = mixing.lazy(matrix)  # same eigenvectors, so rates multiply: eigenvalues 3/4 and 7/8
@@ -353,6 +354,7 @@ def test_a_directed_expander_above_the_limit_of_dense_spectra():
     assert W.slem_solution.residual < spectral.TOLERANCE * W.slem
 
 
+@pytest.mark.slow
 def test_the_largest_of_many_eigenvalues_on_the_rim_of_a_disc(monkeypatch):
     """Iterations for one eigenvalue converge to 0.5393, which is inside the disc."""
     W, start = expander(4000, 5, seed=2), np.random.default_rng(1).standard_normal(4000)

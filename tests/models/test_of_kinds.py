@@ -190,7 +190,7 @@ KEEPING = {
 """Methods that exchange no parameters of one kind alone, and their heads."""
 
 
-@pytest.mark.parametrize("method", ALGORITHMS)
+@problems.by_turns(2, 1, method=ALGORITHMS)
 def test_methods_exchange_what_all_nodes_have_or_are_refused(method):
     row, head = ALGORITHMS[method], KEEPING.get(method)
     given = {"head": head} if head else {"local": HEAD} if method == "fedbn" else {}

@@ -278,6 +278,7 @@ def test_folders_of_other_hosts_are_left_alone(tmp_path, monkeypatch):
     assert [(key, alive) for key, _, _, alive in folder.begun_in(tmp_path)] == [(KEY, True)]
 
 
+@pytest.mark.slow
 def test_of_threads_that_want_one_folder_only_one_has_it(tmp_path, holder):
     process, left = holder()
     end(process)
@@ -299,6 +300,7 @@ def test_of_threads_that_want_one_folder_only_one_has_it(tmp_path, holder):
     assert list((tmp_path / RUNNING).iterdir()) == [left]
 
 
+@pytest.mark.slow
 def test_folders_are_removed_when_nobody_will_use_them_again(tmp_path, holder):
     process, left = holder()
     end(process)
@@ -323,6 +325,7 @@ def test_folders_are_removed_when_nobody_will_use_them_again(tmp_path, holder):
     assert list((tmp_path / RUNNING).iterdir()) == []
 
 
+@pytest.mark.slow
 def test_incomplete_files_are_removed_only_if_their_process_has_ended(tmp_path, holder):
     process, other = holder("staging_folder")
     with staging_folder(tmp_path, KEY) as mine:
@@ -382,6 +385,7 @@ sweep({base!r}, store={store!r}, progress=False)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_no_checkpoints(tmp_path, rounds):
     script = KILLED.format(base=CHECKPOINTS, store=str(tmp_path))
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9

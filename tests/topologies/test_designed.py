@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sparse
 
+from tests import problems
 from topofl import as_topology, data, metrics, mixing, topologies
 from topofl.topologies._edge_swaps import (
     Design,
@@ -30,7 +31,7 @@ def deviations_of(clients=CLIENTS):
     return shares - shares.mean(axis=0)
 
 
-@pytest.mark.parametrize("degree", [2, 3, 4, 9])
+@problems.by_turns(2, degree=[2, 3, 4, 9])
 def test_designed_graphs_beat_random_and_clique_graphs_of_the_same_degree(degree):
     graph = topologies.designed(CLIENTS, degree=degree, seed=0)
     assert graph.is_connected

@@ -145,7 +145,10 @@ def test_all_matchings_are_equally_likely(n, number):
     assert number == 1 or stats.chisquare(list(counts.values())).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(("n", "ratio"), [(10, 8 / 18), (60, 58 / 118), (11, 0.5)])
+@pytest.mark.parametrize(
+    ("n", "ratio"),
+    [pytest.param(10, 8 / 18, marks=pytest.mark.slow), (60, 58 / 118), (11, 0.5)],
+)
 def test_a_matching_shrinks_disagreement_as_declared(n, ratio):
     graphs, rng = topologies.random_matching(n, seed=1), np.random.default_rng(1)
     x = rng.standard_normal(n)

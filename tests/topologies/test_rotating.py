@@ -150,6 +150,7 @@ def test_the_bias_of_a_round_is_that_of_its_groups(counts):
     np.testing.assert_allclose(bias, sum(apart) / 60)
 
 
+@pytest.mark.slow
 def test_recommend_knows_them_and_what_links_they_need(counts):
     found = topologies.recommend(counts, max_degree=4, static=False)
     (one,) = (c for c in found.candidates if "rotating_cliques(clique_size=5)" in c.name)

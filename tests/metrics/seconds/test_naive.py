@@ -110,7 +110,8 @@ def test_servers_with_random_times(name, waiting):
     [
         (clocks.exponential, 6, 3000),
         (lambda means: clocks.lognormal(means, sigma=0.7), 6, 3000),
-        (clocks.exponential, 130, 200),  # more different nodes than points are taken of
+        # more different nodes than points are taken of
+        pytest.param(clocks.exponential, 130, 200, marks=pytest.mark.slow),
     ],
 )
 def test_expected_parts(make, n, draws):

@@ -33,7 +33,7 @@ def run(algorithm, n=6, rounds=2, **options):
     return topofl.run(algorithm, clients=clients, **settings)
 
 
-@pytest.mark.parametrize("name", [x for x in algorithms.__all__ if x not in OWN_CLOCK])
+@problems.by_turns(2, name=[x for x in algorithms.__all__ if x not in OWN_CLOCK])
 def test_seconds_are_those_of_the_clock_of_every_algorithm(name):
     # The clock of `timed` sends messages in parallel, and waits for all nodes.
     algorithm = getattr(algorithms, name)(**ALGORITHMS[name].arguments)

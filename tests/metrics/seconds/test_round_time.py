@@ -178,6 +178,7 @@ def test_sequences_average_over_their_period():
         assert seconds(x) == seconds(topologies.ring(6))
 
 
+@pytest.mark.slow
 @either
 def test_simulated_rounds_agree_with_exact_ones(waiting):
     rng = np.random.default_rng(3)

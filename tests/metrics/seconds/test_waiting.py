@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from tests import problems
 from topofl import clocks, topologies
 from topofl.metrics import Hardware, round_time
 from topofl.metrics.waiting import expected_slowest, maximum_cycle_mean
@@ -169,6 +170,7 @@ def test_waiting_for_neighbors_takes_less_than_for_all():
     assert sample.mean() == pytest.approx(round_time(alone, **options).seconds, abs=4 * error)
 
 
+@pytest.mark.slow
 def test_random_times_of_several_nodes_per_machine():
     # A machine trains its two nodes one after the other: the maximum of two sums of two times.
     hardware = Hardware(compute=clocks.exponential(1.0), placement=[0, 0, 1, 1])
@@ -189,8 +191,7 @@ def unequal(kind, case):
     return make(means), means, delays
 
 
-@pytest.mark.parametrize("kind", ["exponential", "lognormal"])
-@pytest.mark.parametrize("case", ["many", "few", "two"])
+@problems.by_turns(2, case=["many", "few", "two"], kind=["exponential", "lognormal"])
 def test_probabilities_against_monte_carlo(kind, case):
     times, means, delays = unequal(kind, case)
     expected, probabilities = expected_slowest(times, means, delays)

@@ -56,6 +56,7 @@ def test_what_has_not_changed_is_not_run_again(earlier, performed, tmp_path, nam
     assert said in (tmp_path / "smoke" / f"{name}-report.md").read_text()
 
 
+@pytest.mark.slow
 def test_of_changed_arms_only_these_are_run(earlier, performed, tmp_path, monkeypatch):
     folder, before = earlier
     ours = METHODS["PFedDST"]
