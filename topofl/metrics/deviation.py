@@ -10,7 +10,7 @@ from torch import nn
 from topofl._support.check import check_choice, check_positive
 from topofl._support.public import public
 from topofl.data.partition import Partition, check_clients
-from topofl.metrics._rounds import Mixable, WeightRule, as_rounds, n_rounds
+from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.gradients import GradientStatistics, gradient_statistics
 from topofl.metrics.hops import (
     CONVERGED,
@@ -23,6 +23,7 @@ from topofl.metrics.hops import (
     mean_square,
     neighborhood_heterogeneity,
     rounding_of,
+    rounds_for,
     values_of,
 )
 from topofl.metrics.labels import label_distributions, label_spread
@@ -331,16 +332,11 @@ def coherent(
 ) -> float:
     """Return ``(1/n) ||sum_k discount^(k-1) (A_k - J) V||_F^2`` over hops k, from 1.
 
-    `values` are V, (n, c), and `discount`, one number or (c,), is in [0, 1). ``A_k`` is the product
-    of the last k of the rounds examined, averaged over all ends as
-    :func:`topofl.metrics.hops.accumulated` averages over starts. W must be doubly stochastic.
+    `values` are V, (n, c), and `discount`, one number or (c,), is in [0, 1]. ``A_k = W_{t-1} ...
+    W_{t-k}``, and the square is averaged over the ends t: each round of a period, or every end
+    whose rounds are among those examined. W must be doubly stochastic.
     """
-    examined = n_rounds(source, rounds)
-    if source.period is None and (hops == INFINITE or int(hops) > examined):
-        raise ValueError(
-            f"`hops` must be at most the {examined} rounds examined of {source.name}, got "
-            f"{hops!r}; examine more rounds, or sum over fewer hops"
-        )
+    examined = rounds_for(source, hops, rounds)
     matrices = [source.at(t) for t in range(examined)]
     other = next((matrix for matrix in matrices if not matrix.is_doubly_stochastic), None)
     if other is not None:
@@ -348,32 +344,35 @@ def coherent(
             "`lr` and `curvature` need weights whose rows and columns sum to 1, those of "
             f"{other.name} are {other.stochasticity}; leave out both"
         )
-    apart = values - values.mean(axis=0)
+    apart, rounding = values - values.mean(axis=0), rounding_of(values)
     if hops == INFINITE:
-        return _coherent_without_end(matrices, apart, discount, source.name)
+        return _coherent_without_end(matrices, apart, discount, rounding, source.name)
     last = int(hops)
     found = []
     for start in range(examined - last + 1 if source.period is None else examined):
         deviations = np.zeros_like(apart)
         for t in range(start, start + last):
             deviations = matrices[t % examined] @ (discount * deviations + apart)
-        found.append(mean_square(deviations, last * rounding_of(values)))
+        found.append(mean_square(deviations, last * rounding))
     return float(np.mean(found))
 
 
 def _coherent_without_end(
-    matrices: Sequence[MixingMatrix], apart: np.ndarray, discount: float | np.ndarray, name: str
+    matrices: Sequence[MixingMatrix],
+    apart: np.ndarray,
+    discount: float | np.ndarray,
+    rounding: float,
+    name: str,
 ) -> float:
     """Return the same over all hops, from the deviations that every period repeats."""
-    slowest = float(np.max(discount))
-    rest = slowest ** len(matrices)
+    rest = float(np.max(discount)) ** len(matrices)
     tolerance = max(CONVERGED * (1 - rest), 16 * np.finfo(float).eps)
-    deviations, rounding = np.zeros_like(apart), rounding_of(apart) / (1 - slowest)
+    deviations, hop = np.zeros_like(apart), 0
     for _ in range(MOST_HOPS // len(matrices)):
         before, squares = deviations, []
         for matrix in matrices:
-            deviations = matrix @ (discount * deviations + apart)
-            squares.append(mean_square(deviations, rounding))
+            deviations, hop = matrix @ (discount * deviations + apart), hop + 1
+            squares.append(mean_square(deviations, hop * rounding))
         # A period shrinks the distance from the limit at least by the factor `rest`.
         if rest * np.linalg.norm(deviations - before) <= tolerance * np.linalg.norm(deviations):
             return float(np.mean(squares))
