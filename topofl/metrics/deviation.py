@@ -44,10 +44,11 @@ class PredictedDeviation:
         ``zeta2 * heterogeneity + residual * persistent + (sigma2 / batch_size) * noise``.
     heterogeneity, noise
         H_K and N_K of the graph; with a discount d, ``(1/n) ||sum_k d^(k-1) (W^k - J) Pi||_F^2``
-        and ``(1/n) sum_k d^(2k-2) ||W^k - J||_F^2``.
+        and ``(1/n) sum_k d^(2k-2) ||W^k - J||_F^2``. Pi holds label shares, or with
+        ``by="gradients"`` the measured gradients; the noise in these is subtracted.
     zeta2
-        Squared heterogeneity of gradients per squared heterogeneity of label shares, without what
-        is in `residual`.
+        Squared heterogeneity of gradients, minus the part of `residual`, over that of label shares;
+        1 with ``by="gradients"``.
     sigma2
         `batch_size` times the variance of minibatch gradients: the variance of the gradient of one
         example if minibatches are small against the nodes' data. Minibatches are drawn without
@@ -57,11 +58,13 @@ class PredictedDeviation:
     hops
         K.
     residual
-        Variance over the nodes of their gradients given their label shares.
+        Variance over the nodes of their gradients given their label shares, summed over parameters;
+        0 unless ``by="labels+residual"``.
     persistent
-        What a unit of it contributes: N_K, or ``(1/n) ||sum_k d^(k-1) (W^k - J)||_F^2``.
+        What a residual of 1 contributes: N_K, or ``(1/n) ||sum_k d^(k-1) (W^k - J)||_F^2`` with a
+        discount.
     discount
-        ``1 - lr * curvature``, or None.
+        ``1 - lr * curvature`` in [0, 1], or None.
 
     Examples
     --------
@@ -115,9 +118,10 @@ def predicted_deviation(
     round, it contributes the first term; minibatch noise contributes the second. Both scales are
     measured at one model.
 
-    With `lr` and `curvature`, no number of hops has to be chosen: a hop counts ``d = 1 - lr *
-    curvature`` times as much as the one before, and directions persist, as they do exactly for
-    quadratics whose Hessian is the curvature times the identity.
+    With `lr` and `curvature`, no number of hops has to be chosen: the gradients at the model are
+    summed over hops as vectors, in which each hop counts ``d = 1 - lr * curvature`` times as much
+    as the one before. This is exact for quadratics whose Hessian is the curvature times the
+    identity, at the model from which all nodes start.
 
     See the page :doc:`How many hops count </docs/concepts/how-many-hops>`.
 
@@ -136,21 +140,23 @@ def predicted_deviation(
         `batch_size`, `task` and `minibatches`, which are refused with it; spares the measurement
         for every further graph.
     hops
-        K, or ``"inf"``; few hops predict early deviations, more hops late ones. None: 10, or all
-        hops if `lr` and `curvature` are given.
+        K, or ``"inf"``; few hops predict early deviations, more hops late ones. With `lr` and
+        `curvature`, K hops predict the deviation after K rounds. None: 10, or ``"inf"`` if `lr` and
+        `curvature` are given.
     task
         What is learned; default: classification.
     by
         ``"labels"``: H_K of label shares times ``zeta^2``, the heterogeneity of gradients over that
-        of label shares. ``"labels+residual"``: the variance of node gradients given label shares,
-        which is left of a least-squares fit, is taken off ``zeta^2`` and is a term of its own, as
-        if it were independent between nodes. ``"gradients"``: H_K of the measured gradients
+        of label shares. ``"labels+residual"``: the variance that a least-squares fit of node
+        gradients to label shares leaves unexplained is not part of ``zeta^2``, but a term of its
+        own, as if it were independent between nodes. ``"gradients"``: H_K of the measured gradients
         themselves, for regression too; then ``zeta2`` is 1.
     minibatches, seed
         Minibatches per node, at least 2 (default 8), and the seed with which they are drawn.
     lr, curvature
-        Learning rate, and the curvature of the loss along which deviations decay; their product is
-        at most 1. Both or neither; weights must be doubly stochastic then.
+        Learning rate, and the curvature of the loss along the directions in which nodes deviate,
+        both above 0; their product is at most 1. Both or neither; with them, W must be doubly
+        stochastic.
     rounds, weights
         As in :func:`topofl.metrics.accumulated_noise`.
 
@@ -163,20 +169,22 @@ def predicted_deviation(
     Raises
     ------
     TopologyError
-        As :func:`topofl.metrics.accumulated_noise`; with `lr` and `curvature`, if rows or columns
-        of W do not sum to 1.
+        As :func:`topofl.metrics.accumulated_noise`; with `lr` and `curvature`, also if rows or
+        columns of W do not sum to 1, or if the sum over all hops does not converge.
     TypeError, ValueError
         If an argument is of another kind or out of range, the numbers of nodes differ, neither
-        `statistics` nor `model` with `batch_size` is given, or `statistics` is given together with
-        what would be measured.
+        `statistics` nor `model` with `batch_size` is given, `statistics` is given together with
+        what would be measured, only one of `lr` and `curvature` is given, their product is above 1,
+        or ``by="labels+residual"`` is used although label shares fit the gradients of any nodes.
 
     Notes
     -----
-    With W the mixing matrix, J the matrix of 1/n, Z the deviations of gradients from their mean
-    and A the Hessian of all nodes, the squared deviation of D-SGD with full gradients is ``lr^2 / n
-    ||sum_k (W^k - J) Z (I - lr A)^(k-1)||^2``. If no eigenvalue of A is below the curvature mu, nor
-    above 1/lr, it is at most ``lr^2 / (n lr mu) sum_k (1 - lr mu)^(k-1) ||(W^k - J) Z||^2``, which
-    is :func:`neighborhood_heterogeneity` with a discount.
+    Let the losses of all nodes be quadratics with the same Hessian A, J the matrix of 1/n, and Z
+    the deviations of gradients from their mean at the common initial model. With full gradients and
+    doubly stochastic W, the squared deviation of D-SGD after K rounds is ``(lr^2 / n) ||sum_k (W^k
+    - J) Z (I - lr A)^(k-1)||_F^2`` with k from 1 to K. If the eigenvalues of A are between the
+    curvature mu and 1/lr, it is at most ``lr / (n mu) sum_k (1 - lr mu)^(k-1) ||(W^k - J)
+    Z||_F^2``: lr / mu times :func:`neighborhood_heterogeneity` with the discount ``1 - lr * mu``.
 
     References
     ----------
@@ -273,7 +281,7 @@ def _residual(found: GradientStatistics, clients: Partition) -> float:
 def _sums(
     x: Mixable, of: dict[str, Any], hops: int | str, discount: float | None, **how: Any
 ) -> tuple[float, float, float]:
-    """Return what heterogeneity, a residual of variance 1 and noise of variance 1 contribute."""
+    """Return what values `of` the nodes, a residual of 1 and noise of variance 1 contribute."""
     rounds, weights, seed = how["rounds"], how["weights"], how["seed"]
     if discount is None:
         noise = accumulated_noise(x, hops, **how)
@@ -283,7 +291,7 @@ def _sums(
     values = values_of(source.n, source.name, **({"label_counts": None, "gradients": None} | of))
     heterogeneity = coherent(source, values, hops, discount, rounds)
     persistent = coherent(source, independent(source.n, seed=seed), hops, discount, rounds)
-    # Noise of k rounds ago decays like deviations; of discount 0, only one hop is left.
+    # Squares of noise decay by d^2 per hop. If that is 0, which is no discount, one hop is left.
     squared = discount**2
     noise = accumulated_noise(x, hops if squared else 1, discount=squared or 1.0, **how)
     return heterogeneity, persistent, noise
