@@ -220,13 +220,13 @@ from the gradients at the start; means over three seeds, with the least and the 
 
 - **H_10**, **H_10 with residual**: of the initial gradients themselves, over `predicted_deviation`
   from label shares without, and with, the variance that they do not explain.
-- **by H_10**: training over the latter. **discounted**: over the prediction from the rate and the
-  curvature along the initial gradients ({curvature}).
+- **by H_10**: training over the latter. **discounted**: over the prediction, also with residual,
+  from the rate and the curvature along the initial gradients ({curvature}).
 - **frozen**, **mean Hessian**, **own Hessians**: training over its replays with initial gradients,
   or with gradients that are linear in the model by the Hessian of all nodes or of each node.
 - **size** times **alignment** is training over H_10 of the initial gradients: how much smaller
-  gradients became, and how much longer their sum is than if directions were unrelated.
-- **curvature left**: along what 10 exchanges leave of the initial gradients.
+  gradients became, and how much longer, squared, their sum is than if directions were unrelated.
+- **curvature left**: by the mean Hessian, along what 10 exchanges leave of the initial gradients.
 """
 
 

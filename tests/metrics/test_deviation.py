@@ -18,6 +18,7 @@ from topofl.metrics import (
 )
 from topofl.metrics._rounds import as_rounds
 from topofl.metrics.deviation import coherent
+from topofl.topology import TopologyError
 
 CLIENTS = data.shards(data.digits(), n=24, per_node=2, seed=0)
 MODEL = models.logistic_regression(64)
@@ -103,6 +104,16 @@ def test_all_hops_are_the_limit_of_many(graph):
     assert found == pytest.approx(many, rel=1e-10, abs=1e-28)
 
 
+@pytest.mark.parametrize("lr", [1e-6, 1e-15, 1e-20])
+@pytest.mark.parametrize("name", ["path", "exponential"])
+def test_all_hops_of_a_tiny_rate_are_those_without_decay(name, lr):
+    graph, shares = EVERY[name], label_distributions(CLIENTS)
+    weights = as_rounds(graph).at(0).weights.toarray() - 1 / N
+    limit = np.linalg.solve(np.eye(N) - (1 - lr) * weights, weights @ shares)
+    found = predicted_deviation(graph, CLIENTS, statistics=MEASURED, lr=lr, curvature=1.0)
+    assert found.heterogeneity == pytest.approx(np.square(limit).sum() / N, rel=1e-11)
+
+
 # The bound
 
 
@@ -138,6 +149,8 @@ def test_bound_is_attained_without_communication():
 def test_complete_graph_has_no_coherent_deviation(hops):
     complete = as_rounds(topologies.fully_connected(N))
     assert coherent(complete, label_distributions(CLIENTS), hops, 0.9) == 0
+    distant = 1e6 + np.random.default_rng(7).standard_normal((N, 3))
+    assert coherent(complete, distant, hops, 0.9) == 0
 
 
 @every_graph
@@ -213,6 +226,14 @@ def test_a_rate_of_one_over_the_curvature_leaves_one_hop():
     wanted = predicted_deviation(EVERY["path"], CLIENTS, statistics=MEASURED, hops=1)
     assert found.discount == 0
     assert found.value == pytest.approx(wanted.value, rel=1e-12)
+
+
+def test_all_hops_of_a_rate_need_rounds_that_repeat():
+    drawn = topologies.random_matching(N, seed=0)
+    with pytest.raises(TopologyError, match=r"needs rounds that repeat, .* use a number of hops"):
+        predicted_deviation(drawn, CLIENTS, statistics=MEASURED, rounds=20, **RATE)
+    found = predicted_deviation(drawn, CLIENTS, statistics=MEASURED, rounds=20, hops=20, **RATE)
+    assert found.hops == 20
 
 
 @pytest.mark.parametrize("noise", [0.0, 4.0])

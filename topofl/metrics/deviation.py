@@ -10,7 +10,7 @@ from torch import nn
 from topofl._support.check import check_choice, check_positive
 from topofl._support.public import public
 from topofl.data.partition import Partition, check_clients
-from topofl.metrics._rounds import Mixable, WeightRule, as_rounds, n_rounds
+from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.gradients import GradientStatistics, gradient_statistics
 from topofl.metrics.hops import (
     CONVERGED,
@@ -23,6 +23,7 @@ from topofl.metrics.hops import (
     mean_square,
     neighborhood_heterogeneity,
     rounding_of,
+    rounds_for,
     values_of,
 )
 from topofl.metrics.labels import label_distributions, label_spread
@@ -43,10 +44,11 @@ class PredictedDeviation:
         ``zeta2 * heterogeneity + residual * persistent + (sigma2 / batch_size) * noise``.
     heterogeneity, noise
         H_K and N_K of the graph; with a discount d, ``(1/n) ||sum_k d^(k-1) (W^k - J) Pi||_F^2``
-        and ``(1/n) sum_k d^(2k-2) ||W^k - J||_F^2``.
+        and ``(1/n) sum_k d^(2k-2) ||W^k - J||_F^2``. Pi holds label shares, or with
+        ``by="gradients"`` the measured gradients; the noise in these is subtracted.
     zeta2
-        Squared heterogeneity of gradients per squared heterogeneity of label shares, without what
-        is in `residual`.
+        Squared heterogeneity of gradients, minus the part of `residual`, over that of label shares;
+        1 with ``by="gradients"``.
     sigma2
         `batch_size` times the variance of minibatch gradients: the variance of the gradient of one
         example if minibatches are small against the nodes' data. Minibatches are drawn without
@@ -56,11 +58,13 @@ class PredictedDeviation:
     hops
         K.
     residual
-        Variance over the nodes of their gradients given their label shares.
+        Variance over the nodes of their gradients given their label shares, summed over parameters;
+        0 unless ``by="labels+residual"``.
     persistent
-        What a unit of it contributes: N_K, or ``(1/n) ||sum_k d^(k-1) (W^k - J)||_F^2``.
+        What a residual of 1 contributes: N_K, or ``(1/n) ||sum_k d^(k-1) (W^k - J)||_F^2`` with a
+        discount.
     discount
-        ``1 - lr * curvature``, or None.
+        ``1 - lr * curvature`` in [0, 1], or None.
 
     Examples
     --------
@@ -114,9 +118,10 @@ def predicted_deviation(
     round, it contributes the first term; minibatch noise contributes the second. Both scales are
     measured at one model.
 
-    With `lr` and `curvature`, no number of hops has to be chosen: a hop counts ``d = 1 - lr *
-    curvature`` times as much as the one before, and directions persist, as they do exactly for
-    quadratics whose Hessian is the curvature times the identity.
+    With `lr` and `curvature`, no number of hops has to be chosen: the gradients at the model are
+    summed over hops as vectors, in which each hop counts ``d = 1 - lr * curvature`` times as much
+    as the one before. This is exact for quadratics whose Hessian is the curvature times the
+    identity, at the model from which all nodes start.
 
     See the page :doc:`How many hops count </docs/concepts/how-many-hops>`.
 
@@ -135,21 +140,23 @@ def predicted_deviation(
         `batch_size`, `task` and `minibatches`, which are refused with it; spares the measurement
         for every further graph.
     hops
-        K, or ``"inf"``; few hops predict early deviations, more hops late ones. None: 10, or all
-        hops if `lr` and `curvature` are given.
+        K, or ``"inf"``; few hops predict early deviations, more hops late ones. With `lr` and
+        `curvature`, K hops predict the deviation after K rounds. None: 10, or ``"inf"`` if `lr` and
+        `curvature` are given.
     task
         What is learned; default: classification.
     by
         ``"labels"``: H_K of label shares times ``zeta^2``, the heterogeneity of gradients over that
-        of label shares. ``"labels+residual"``: the variance of node gradients given label shares,
-        which is left of a least-squares fit, is taken off ``zeta^2`` and is a term of its own, as
-        if it were independent between nodes. ``"gradients"``: H_K of the measured gradients
+        of label shares. ``"labels+residual"``: the variance that a least-squares fit of node
+        gradients to label shares leaves unexplained is not part of ``zeta^2``, but a term of its
+        own, as if it were independent between nodes. ``"gradients"``: H_K of the measured gradients
         themselves, for regression too; then ``zeta2`` is 1.
     minibatches, seed
         Minibatches per node, at least 2 (default 8), and the seed with which they are drawn.
     lr, curvature
-        Learning rate, and the curvature of the loss along which deviations decay; their product is
-        at most 1. Both or neither; weights must be doubly stochastic then.
+        Learning rate, and the curvature of the loss along the directions in which nodes deviate,
+        both above 0; their product is at most 1. Both or neither; with them, W must be doubly
+        stochastic.
     rounds, weights
         As in :func:`topofl.metrics.accumulated_noise`.
 
@@ -162,20 +169,22 @@ def predicted_deviation(
     Raises
     ------
     TopologyError
-        As :func:`topofl.metrics.accumulated_noise`; with `lr` and `curvature`, if rows or columns
-        of W do not sum to 1.
+        As :func:`topofl.metrics.accumulated_noise`; with `lr` and `curvature`, also if rows or
+        columns of W do not sum to 1, or if the sum over all hops does not converge.
     TypeError, ValueError
         If an argument is of another kind or out of range, the numbers of nodes differ, neither
-        `statistics` nor `model` with `batch_size` is given, or `statistics` is given together with
-        what would be measured.
+        `statistics` nor `model` with `batch_size` is given, `statistics` is given together with
+        what would be measured, only one of `lr` and `curvature` is given, their product is above 1,
+        or ``by="labels+residual"`` is used although label shares fit the gradients of any nodes.
 
     Notes
     -----
-    With W the mixing matrix, J the matrix of 1/n, Z the deviations of gradients from their mean
-    and A the Hessian of all nodes, the squared deviation of D-SGD with full gradients is ``lr^2 / n
-    ||sum_k (W^k - J) Z (I - lr A)^(k-1)||^2``. If no eigenvalue of A is below the curvature mu, nor
-    above 1/lr, it is at most ``lr^2 / (n lr mu) sum_k (1 - lr mu)^(k-1) ||(W^k - J) Z||^2``, which
-    is :func:`neighborhood_heterogeneity` with a discount.
+    Let the losses of all nodes be quadratics with the same Hessian A, J the matrix of 1/n, and Z
+    the deviations of gradients from their mean at the common initial model. With full gradients and
+    doubly stochastic W, the squared deviation of D-SGD after K rounds is ``(lr^2 / n) ||sum_k (W^k
+    - J) Z (I - lr A)^(k-1)||_F^2`` with k from 1 to K. If the eigenvalues of A are between the
+    curvature mu and 1/lr, it is at most ``lr / (n mu) sum_k (1 - lr mu)^(k-1) ||(W^k - J)
+    Z||_F^2``: lr / mu times :func:`neighborhood_heterogeneity` with the discount ``1 - lr * mu``.
 
     References
     ----------
@@ -272,7 +281,7 @@ def _residual(found: GradientStatistics, clients: Partition) -> float:
 def _sums(
     x: Mixable, of: dict[str, Any], hops: int | str, discount: float | None, **how: Any
 ) -> tuple[float, float, float]:
-    """Return what heterogeneity, a residual of variance 1 and noise of variance 1 contribute."""
+    """Return what values `of` the nodes, a residual of 1 and noise of variance 1 contribute."""
     rounds, weights, seed = how["rounds"], how["weights"], how["seed"]
     if discount is None:
         noise = accumulated_noise(x, hops, **how)
@@ -282,7 +291,7 @@ def _sums(
     values = values_of(source.n, source.name, **({"label_counts": None, "gradients": None} | of))
     heterogeneity = coherent(source, values, hops, discount, rounds)
     persistent = coherent(source, independent(source.n, seed=seed), hops, discount, rounds)
-    # Noise of k rounds ago decays like deviations; of discount 0, only one hop is left.
+    # Squares of noise decay by d^2 per hop. If that is 0, which is no discount, one hop is left.
     squared = discount**2
     noise = accumulated_noise(x, hops if squared else 1, discount=squared or 1.0, **how)
     return heterogeneity, persistent, noise
@@ -331,16 +340,11 @@ def coherent(
 ) -> float:
     """Return ``(1/n) ||sum_k discount^(k-1) (A_k - J) V||_F^2`` over hops k, from 1.
 
-    `values` are V, (n, c), and `discount`, one number or (c,), is in [0, 1). ``A_k`` is the product
-    of the last k of the rounds examined, averaged over all ends as
-    :func:`topofl.metrics.hops.accumulated` averages over starts. W must be doubly stochastic.
+    `values` are V, (n, c), and `discount`, one number or (c,), is in [0, 1]. ``A_k = W_{t-1} ...
+    W_{t-k}``, and the square is averaged over the ends t: each round of a period, or every end
+    whose rounds are among those examined. W must be doubly stochastic.
     """
-    examined = n_rounds(source, rounds)
-    if source.period is None and (hops == INFINITE or int(hops) > examined):
-        raise ValueError(
-            f"`hops` must be at most the {examined} rounds examined of {source.name}, got "
-            f"{hops!r}; examine more rounds, or sum over fewer hops"
-        )
+    examined = rounds_for(source, hops, rounds)
     matrices = [source.at(t) for t in range(examined)]
     other = next((matrix for matrix in matrices if not matrix.is_doubly_stochastic), None)
     if other is not None:
@@ -348,32 +352,35 @@ def coherent(
             "`lr` and `curvature` need weights whose rows and columns sum to 1, those of "
             f"{other.name} are {other.stochasticity}; leave out both"
         )
-    apart = values - values.mean(axis=0)
+    apart, rounding = values - values.mean(axis=0), rounding_of(values)
     if hops == INFINITE:
-        return _coherent_without_end(matrices, apart, discount, source.name)
+        return _coherent_without_end(matrices, apart, discount, rounding, source.name)
     last = int(hops)
     found = []
     for start in range(examined - last + 1 if source.period is None else examined):
         deviations = np.zeros_like(apart)
         for t in range(start, start + last):
             deviations = matrices[t % examined] @ (discount * deviations + apart)
-        found.append(mean_square(deviations, last * rounding_of(values)))
+        found.append(mean_square(deviations, last * rounding))
     return float(np.mean(found))
 
 
 def _coherent_without_end(
-    matrices: Sequence[MixingMatrix], apart: np.ndarray, discount: float | np.ndarray, name: str
+    matrices: Sequence[MixingMatrix],
+    apart: np.ndarray,
+    discount: float | np.ndarray,
+    rounding: float,
+    name: str,
 ) -> float:
     """Return the same over all hops, from the deviations that every period repeats."""
-    slowest = float(np.max(discount))
-    rest = slowest ** len(matrices)
+    rest = float(np.max(discount)) ** len(matrices)
     tolerance = max(CONVERGED * (1 - rest), 16 * np.finfo(float).eps)
-    deviations, rounding = np.zeros_like(apart), rounding_of(apart) / (1 - slowest)
+    deviations, hop = np.zeros_like(apart), 0
     for _ in range(MOST_HOPS // len(matrices)):
         before, squares = deviations, []
         for matrix in matrices:
-            deviations = matrix @ (discount * deviations + apart)
-            squares.append(mean_square(deviations, rounding))
+            deviations, hop = matrix @ (discount * deviations + apart), hop + 1
+            squares.append(mean_square(deviations, hop * rounding))
         # A period shrinks the distance from the limit at least by the factor `rest`.
         if rest * np.linalg.norm(deviations - before) <= tolerance * np.linalg.norm(deviations):
             return float(np.mean(squares))

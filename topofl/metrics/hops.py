@@ -99,14 +99,10 @@ def accumulated(
     product divided by its row sums, which are push-sum weights, and the limit is the mean of V.
     With ``around="mean"`` the limit is the mean of V for row-stochastic W, too.
     """
+    examined = rounds_for(source, hops, rounds)
     if hops == INFINITE:
-        return _without_end(source, values, discount, rounds, around)
-    hops, examined = int(hops), n_rounds(source, rounds)
-    if source.period is None and hops > examined:
-        raise ValueError(
-            f"`hops` must be at most the {examined} rounds examined of {source.name}, got {hops}; "
-            "examine more rounds, or sum over fewer hops"
-        )
+        return _without_end(source, values, discount, around)
+    hops = int(hops)
     starts = range(examined - hops + 1 if source.period is None else examined)
     last = starts[-1] + hops
     matrices = [source.at(t) for t in range(min(last, source.period or last))]
@@ -119,6 +115,22 @@ def accumulated(
         states = _states(source, values, start, pushed)
         total += [mean_square(next(states) - limit, k * rounding) for k in range(1, hops + 1)]
     return float(total / len(starts) @ discount ** np.arange(hops))
+
+
+def rounds_for(source: MixingSequence, hops: int | str, rounds: int | None) -> int:
+    """Return the number of rounds to examine; raise if they are too few for so many hops."""
+    if hops == INFINITE and source.period is None:
+        raise TopologyError(
+            f'`hops="inf"` needs rounds that repeat, {source.name} has no period; use a number of '
+            "hops, such as 20"
+        )
+    examined = n_rounds(source, rounds)
+    if source.period is None and int(hops) > examined:
+        raise ValueError(
+            f"`hops` must be at most the {examined} rounds examined of {source.name}, got {hops}; "
+            "examine more rounds, or sum over fewer hops"
+        )
+    return examined
 
 
 def rounding_of(values: np.ndarray) -> float:
@@ -173,17 +185,10 @@ def _limits(
     return [found[s] for s in starts]
 
 
-def _without_end(
-    source: MixingSequence, values: np.ndarray, discount: float, rounds: int | None, around: str
-) -> float:
-    if source.period is None:
-        raise TopologyError(
-            f'`hops="inf"` needs rounds that repeat, {source.name} has no period; use a number of '
-            "hops, such as 20"
-        )
-    n_rounds(source, rounds)
+def _without_end(source: MixingSequence, values: np.ndarray, discount: float, around: str) -> float:
+    """Return the infinite sum over rounds that repeat."""
     matrix, deviations = source.at(0), values - values.mean(axis=0)
-    if source.period > 1:
+    if source.period != 1:
         return _summed(source, values, discount, around)
     spectrum = spectral.circulant_spectrum(matrix.weights)
     if spectrum is not None and matrix.is_row_stochastic:
