@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 import topofl
 from topofl import algorithms, data, models, topologies
 
@@ -35,3 +38,21 @@ def tables(point: dict[str, Any]) -> dict[str, Any]:
 def wrong(point: dict[str, Any]) -> Any:
     """Return neither."""
     return topofl if point["lr"] else {**arguments({"lr": 0.1}), "rond": 3}
+
+
+class Scaled(nn.Module):
+    """Scales its inputs by a parameter that runs do not draw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x
+
+
+def network(first: str) -> nn.Module:
+    """Return a network whose first layer has values that runs do not draw."""
+    frozen = nn.Linear(64, 64).requires_grad_(False)
+    layers = {"frozen": frozen, "statistics": nn.BatchNorm1d(64), "no reset": Scaled()}
+    return nn.Sequential(nn.Flatten(), layers[first], nn.Linear(64, 10))

@@ -85,6 +85,23 @@ def test_given_weights_that_change_after_the_check_are_used():
     assert not np.array_equal(untouched.run(progress=False)["loss"], fresh["loss"])
 
 
+@pytest.mark.parametrize("first", ["frozen", "statistics", "no reset"])
+def test_values_that_are_not_drawn_and_change_after_the_check_are_used(first):
+    tables = {
+        **BASE,
+        "model": {"name": "tests.runs.functions:network", "first": first},
+        "run": {"rounds": 1},
+        "compute": {"dtype": "float64"},
+    }
+    experiment = config.build(tables)
+    for values in experiment.model[1].state_dict().values():
+        values.fill_(2)
+    fresh = replace(experiment, checked=None).run(progress=False)
+    np.testing.assert_array_equal(experiment.run(progress=False)["loss"], fresh["loss"])
+    untouched = config.build(tables).run(progress=False)
+    assert not np.array_equal(untouched["loss"], fresh["loss"])
+
+
 def test_data_are_read_once_per_process(tmp_path, monkeypatch):
     read, digits = [], topofl.data.READERS["digits"]
 

@@ -450,7 +450,8 @@ def _shared(experiment: config.Experiment) -> config.Experiment:
     if process_number() is None:
         return experiment
     compute = replace(experiment.options["compute"], distributed=True)
-    return replace(experiment, options={**experiment.options, "compute": compute})
+    options = {**experiment.options, "compute": compute}
+    return replace(experiment, options=options, checked=None)  # its data may be on another GPU
 
 
 def speaks(error: BaseException) -> bool:

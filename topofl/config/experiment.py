@@ -104,8 +104,8 @@ class Experiment:
         Whether nodes exchange with neighbors, or choose among them.
     checked
         Arguments of the run, and the setup that was made of them, from which the run starts unless
-        an argument was replaced. None, or if the weights of `model` are given, which may have
-        changed: the run checks its arguments.
+        an argument was replaced. None: the run checks its arguments itself, as it does if it uses
+        values of `model`, which may have changed since.
 
     Examples
     --------
@@ -179,10 +179,8 @@ class Experiment:
             options["progress"] = progress
         arguments = self._parts | options
         with self._user_modules():
-            if self.checked is None or options["init"] == "given":
-                return run(**arguments)
-            given, setup = self.checked
-            if any(arguments[key] is not value for key, value in given.items()):
+            given, setup = self.checked or ({}, None)
+            if setup is None or any(arguments[key] is not given[key] for key in given):
                 return run(**arguments)
             with plain_torch(setup.compute.device):
                 return run_of(setup, saving, callbacks, options["progress"])
@@ -330,7 +328,17 @@ def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
     uses_topology = trace.needs_topology or trace.chooses
     ignored = () if uses_topology or experiment.topology is None else (_ignored(experiment, trace),)
     known = {"uses_topology": uses_topology, "notes": (*experiment.notes, *ignored)}
-    return replace(experiment, **known, checked=(asked, setup))
+    kept = options["init"] == "given" or _keeps_values(experiment.model)
+    return replace(experiment, **known, checked=None if kept else (asked, setup))
+
+
+def _keeps_values(model: nn.Module) -> bool:
+    """Return whether runs use values of a model although they draw its initial parameters."""
+    return next(model.buffers(), None) is not None or any(
+        not p.requires_grad or not callable(getattr(module, "reset_parameters", None))
+        for module in model.modules()
+        for p in module.parameters(recurse=False)
+    )
 
 
 def _check_place(what: str, keys: Iterable[str], known: Sequence[str]) -> None:

@@ -215,10 +215,12 @@ def link_failures(base: Any, *, fail: float, recover: float, seed: int) -> Topol
     recover = 1`` rounds are independent; with ``fail = 0`` links never fail.
 
     A link is an undirected edge, with both of its directions, or a directed edge; opposite directed
-    edges fail independently. If `base` changes, links fail and recover also in rounds that do not
-    use them. Round t is a pure function of (`seed`, t), without simulating all rounds before it:
-    each link is traced back to the last round whose outcome did not depend on the previous state.
-    This takes about ``1 / min(fail + recover, 2 - fail - recover)`` draws per link, at most t.
+    edges fail independently. If `base` changes, links are those of the graph of a round, and they
+    fail and recover also in rounds that do not use them.
+
+    Round t is a pure function of (`seed`, t), without simulating all rounds before it: each link is
+    traced back to the last round whose outcome did not depend on the previous state. This takes
+    about ``1 / min(fail + recover, 2 - fail - recover)`` draws per link, at most t.
 
     Parameters
     ----------
