@@ -73,6 +73,22 @@ def test_arguments_are_checked_once_per_run_and_runs_are_those_of_new_arguments(
         experiment.run(callbacks=cast(Any, [3]))
 
 
+def test_runs_of_one_experiment_apply_networks_of_their_own():
+    """Runs in other threads put parameters into theirs meanwhile."""
+    experiment, used = config.build(BASE), []
+    assert experiment.checked is not None
+    checked = experiment.checked[1].module
+    checked.register_forward_hook(lambda module, *_: used.append(module))
+    experiment.run(progress=False)
+    first = [*used]
+    experiment.run(progress=False)
+    second = used[len(first) :]
+    assert first
+    assert second
+    assert checked not in used
+    assert not {*map(id, first)} & {*map(id, second)}
+
+
 def test_given_weights_that_change_after_the_check_are_used():
     run = {"rounds": 2, "init": "given"}
     experiment = config.build({**BASE, "run": run, "compute": {"dtype": "float64"}})

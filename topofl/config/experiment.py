@@ -49,6 +49,7 @@ from topofl.config.toml import (
 )
 from topofl.data import Dataset, Partition, augmented, flip_labels, match_test, with_validation
 from topofl.engine import Compute, Evaluation, Saving, run
+from topofl.engine.network import copy_of_trained
 from topofl.engine.requests import Setup, Trace
 from topofl.engine.run import run_of
 from topofl.engine.setup import resolve
@@ -183,7 +184,10 @@ class Experiment:
             if setup is None or any(arguments[key] is not given[key] for key in given):
                 return run(**arguments)
             with plain_torch(setup.compute.device):
-                return run_of(setup, saving, callbacks, options["progress"])
+                # runs in other threads put parameters into theirs
+                network = setup.network._replace(module=copy_of_trained(setup.module))
+                own = replace(setup, network=network)
+                return run_of(own, saving, callbacks, options["progress"])
 
     def estimate(self, *, probe: bool = False) -> Estimate:
         """Return memory, messages and, with `probe`, times; see :func:`topofl.estimate`."""
