@@ -151,7 +151,11 @@ def each_round(function):
 
 
 def by_turns(of, turn=0, **axes):
-    """Return a mark with all combinations, of which `make test` takes one in `of`, by turns."""
+    """Return a mark with all combinations, of which `make test` takes one in `of`, by turns.
+
+    It takes all values of an axis if another one has at least `of` values. Marks with other turns
+    take the others.
+    """
     rows = [
         pytest.param(
             *(axis[k] for axis, k in zip(map(list, axes.values()), places, strict=True)),

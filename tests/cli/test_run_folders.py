@@ -291,14 +291,17 @@ def test_a_folder_that_cannot_be_created_names_the_option(fails, toml, monkeypat
         assert f"`--out` must be a folder that can be created, got {place}: No such file" in line
 
 
-@pytest.mark.parametrize("of_kill", [False, True], ids=["alone", "beside one of a kill"])
 @pytest.mark.parametrize("done", [False, True], ids=["now", "before"])
-@pytest.mark.parametrize("whole", [True, False], ids=["in place", "only that of a kill"])
+@pytest.mark.parametrize(
+    ("whole", "of_kill"),
+    [(True, False), (True, True), (False, True)],
+    ids=["in place", "beside one of a kill", "only that of a kill"],
+)
 def test_of_an_older_history_one_copy_is_kept_while_it_is_replaced(r, whole, done, of_kill):
     """A killed process may leave the older history at another name, or moved away already."""
     history, replaced = r / "history", r / NEXT / "replaced"
     older, here = contents(history), [history] * whole
-    here += [backup_path(history)] * (of_kill or not whole)
+    here += [backup_path(history)] * of_kill
     kept = shutil.copytree(history, r / "copy")
     shutil.rmtree(history)
     for place in [*here, *[replaced] * done]:

@@ -51,7 +51,7 @@ UNFIT = {
 """Runs for which a contract has no meaning."""
 
 TURNS = dict.fromkeys(("resumed", "ranks", "device", "ambient"), 1)
-"""How often in a cycle it is the turn of contracts that take long; of the others, five times."""
+"""How many runs of a cycle meet a contract that takes long; each of the others is met by five."""
 
 
 def quick():
