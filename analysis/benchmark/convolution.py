@@ -27,7 +27,7 @@ NODES = 5
 
 LAYERS = (900 * 27 * 32, 784 * 288 * 64, 12544 * 128, 128 * 10)
 PRODUCTS = BATCH * (3 * sum(LAYERS) - LAYERS[0])
-"""Multiplications of a step: forward, and backward for inputs, but for the images, and weights."""
+"""Multiplications of a step: forward, and backward for weights and for inputs other than images."""
 
 Gradients = list[Tensor]
 

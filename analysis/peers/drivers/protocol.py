@@ -75,8 +75,8 @@ def clients(arrays: Arrays) -> list[tuple[Any, Any]]:
 def processes() -> tuple[int, float]:
     """Return peak bytes and CPU seconds of this process and its descendants, summed.
 
-    Those of this process are exact, since a few small rounds take less than the hundredths that
-    the system counts.
+    The CPU seconds of this process are exact: the system counts those of the others in hundredths,
+    and a few small rounds take less.
     """
     me, found = int(Path("/proc/self").readlink().name), dict[int, tuple[int, float]]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
