@@ -213,7 +213,7 @@ TYPES = [
     (("`x` names ", "`made` ", "must be a function, got"), called("mine_:made")),
     ("the name of a topology must be text, got 3", graph(3)),
     ("`n` must be an integer, got 'x'", graph("ring", n="x")),
-    ("`base` must be one graph, got TopologySequence", based("random_in:8,k=2")),
+    ("`base` must be one graph, got TopologySequence", graph("matchings", base="random_in:8,k=2")),
     ("`base`: `spec` must be text", based({"spec": 8})),
     ("`base`: the name of a topology must be text, got 8", based({"name": 8})),
     ("`made` of module mine_ must be a function, got", graph("mine_:made")),
