@@ -89,7 +89,7 @@ def test_short_commands_do_not_load_torch(loaded_by, words):
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"]], ids=" ".join)
-def test_help_does_not_load_what_takes_as_long_as_itself(loaded_by, words):
+def test_help_does_not_load_what_it_does_not_use(loaded_by, words):
     assert not loaded_by(command(words)) & {"psutil", "uuid", "importlib.metadata", "email.message"}
 
 

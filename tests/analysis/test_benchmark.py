@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 import topofl
 from analysis.benchmark import choice, command, convolution, graphs, report, timing
@@ -309,6 +310,13 @@ def test_every_row_of_large_graphs_has_a_time_and_every_other_cell_a_time_or_a_r
     assert shuffled.split(",")[0] in ("lanczos", "shift-invert")
     plain = [row[3] for row in table.rows if "ring, n=4,000" in row[0]]
     assert all("plain Lanczos did not converge in 20 restarts" in cell.reason for cell in plain)
+
+
+def test_products_of_a_step_are_those_that_torch_counts():
+    way = convolution.ways()["as it is"]
+    with FlopCounterMode(display=False) as counter:
+        way()
+    assert counter.get_total_flops() == 2 * convolution.PRODUCTS
 
 
 def test_all_ways_to_differentiate_a_convolutional_network_give_the_same_gradients():

@@ -94,7 +94,7 @@ def _packages_in(places: tuple[tuple[str, int], ...]) -> "tuple[metadata.Distrib
     places
         Folders of ``sys.path`` with the times of their last changes, such as an installation.
     """
-    from importlib import metadata  # it takes half as long as the help of a command
+    from importlib import metadata  # help, which loads this file, does without it
 
     del places  # only tells whether something has changed
     found = []

@@ -64,7 +64,7 @@ def is_dead(holder: dict[str, Any]) -> bool:
     if holder["started"] is not None and holder["started"].partition(" ")[0] != _boot():
         return False
     if holder["started"] is None or (fields := _fields(holder["pid"])) is None:
-        import psutil  # it takes as long as the help of a command
+        import psutil  # help, which loads this file, does without it
 
         pid = holder["pid"]
         return pid > 0 and (pid > _LAST_PID or not psutil.pid_exists(pid))
