@@ -4,6 +4,7 @@
 # `make package`: build the wheel, and test it in a new environment, of PYTHON=python3.x.
 # `make oldest`: the same with the oldest versions of the dependencies (downloads gigabytes: torch of
 # PyPI).
+# `make report`: the technical report, in analysis/report; it needs LaTeX with latexmk.
 PYTHON ?= python3
 DATA ?=
 JOBS ?= 2
@@ -15,7 +16,7 @@ PAGES := README.md CONTRIBUTING.md CHANGELOG.md $(wildcard docs/*.md docs/*/*.md
 
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: demo test test-slow test-all check docs package oldest install clean
+.PHONY: demo test test-slow test-all check docs report package oldest install clean
 
 demo: install
 	$(BIN)/python -m analysis.convergence_study --out "$(OUT)" $(if $(DATA),--data "$(DATA)")
@@ -47,6 +48,13 @@ docs: install
 	rm -rf out/docs out/docs-doctrees
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -j auto -b html -c docs -d out/docs-doctrees . out/docs
 	@echo "wrote out/docs/index.html"
+
+# The same sources give the same bytes.
+report: install
+	$(BIN)/python -m analysis.report
+	mkdir -p out/report
+	cd analysis/report && SOURCE_DATE_EPOCH=0 FORCE_SOURCE_DATE=1 latexmk -pdf -interaction=nonstopmode -halt-on-error -outdir=../../out/report report.tex
+	cp out/report/report.pdf analysis/report/report.pdf
 
 install: $(STAMP)
 

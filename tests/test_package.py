@@ -66,7 +66,7 @@ def test_every_package_is_declared(project):
 
 @needs_checkout
 def test_every_file_of_a_package_is_declared(project):
-    """Results and pages of text are not part of a wheel."""
+    """Results, the technical report and pages of text are not part of a wheel."""
     setting = project["tool"]["setuptools"]
     declared = {
         path
@@ -81,6 +81,7 @@ def test_every_file_of_a_package_is_declared(project):
         if path.is_file()
         and path.suffix not in (".py", ".pyc", ".md")
         and not {"results", "__pycache__"} & set(path.relative_to(ROOT).parts)
+        and ROOT / "analysis" / "report" not in path.parents
     }
     assert declared == found
 

@@ -224,6 +224,22 @@ def test_gradients_take_the_place_of_labels():
     assert twice == pytest.approx(4 * once, rel=1e-12)
 
 
+@every_graph
+def test_label_shares_stand_for_gradients_that_are_linear_in_them(graph):
+    # Sums over gradients lie between those over label shares, times the least and the largest
+    # eigenvalue of the products of the gradients of classes on vectors of sum 0.
+    shares = shares_of(counts_of(graph.n))
+    plane = np.eye(shares.shape[1]) - 1 / shares.shape[1]
+    some = np.random.default_rng(3).standard_normal((len(plane), 5))
+    for gradients in (some, 3 * np.eye(len(plane))):
+        least, *_, largest = np.linalg.eigvalsh(plane @ gradients @ gradients.T @ plane)[1:]
+        for how in ({"hops": 1}, {"hops": 7, "discount": 0.8}):
+            labels = neighborhood_heterogeneity(graph, gradients=shares, **how)
+            found = neighborhood_heterogeneity(graph, gradients=shares @ gradients, **how)
+            assert least * labels * (1 - 1e-12) <= found <= largest * labels * (1 + 1e-12)
+    assert least == pytest.approx(largest) == pytest.approx(9)
+
+
 def test_noise_is_the_deviation_of_models_under_independent_gradients():
     # X <- W (X - g) with independent g: after t rounds, E (1/n) ||X - J X||^2 = N_t per coordinate.
     rounds, columns = 6, 200_000

@@ -7,6 +7,7 @@ import pytest
 
 from topofl import Topology, TopologySequence, data, metrics, mixing, topologies
 from topofl.topologies import repeated_pairs
+from topofl.topology import from_edges
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +176,13 @@ def test_random_partitions_leave_the_stated_share_also_if_sizes_differ(n, k):
     expected = (count - 1) / (n - 1)
     assert abs(left.mean() - expected) < 4 * left.std() / np.sqrt(len(left))
     assert expected < 1 / k or n % k
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 4), (5, 5), (2, 9)])
+def test_rows_and_columns_of_a_grid_leave_nothing(rows, columns):
+    n, nodes = rows * columns, np.arange(rows * columns).reshape(rows, columns)
+    product = np.eye(n)
+    for groups in (nodes, nodes.T):
+        edges = [pair for group in groups.tolist() for pair in combinations(group, 2)]
+        product = weights_of(from_edges(edges, n)) @ product
+    np.testing.assert_allclose(product, 1 / n, atol=1e-15)
