@@ -88,7 +88,9 @@ def part_of(cell: str, take: str = "whole") -> str:
 @cache
 def records_of(path: Path) -> pd.DataFrame:
     """Return the records of a JSON or CSV file."""
-    return pd.DataFrame(json.loads(path.read_text())) if path.suffix == ".json" else pd.read_csv(path)
+    return (
+        pd.DataFrame(json.loads(path.read_text())) if path.suffix == ".json" else pd.read_csv(path)
+    )
 
 
 def selected(path: Path, where: Mapping[str, Any]) -> pd.DataFrame:
@@ -132,7 +134,7 @@ def number_of(results: Path, group: Mapping[str, Any], row: Any) -> str:
     names = [row] if isinstance(row, str) else row
     for cells in table_of(path, group["table"], group["column"]):
         if [*cells.values()][: len(names)] == names:
-            return part_of(cells[group["column"]], group["take"])
+            return part_of(cells[group["column"]], group["take"]).strip("[]")
     raise ValueError(f"{path}, {group['table']}: no row {names}")
 
 
@@ -156,7 +158,9 @@ def numbers(results: Path, declared: Mapping[str, Any]) -> str:
             lines.append(f"\\newcommand{{\\{name}}}{{{latex(number_of(results, group, row))}}}")
     for name, folder in declared["verdicts"].items():
         lines.append(f"% {folder}/results.json; verdicts")
-        lines.append(f"\\newcommand{{\\{name}}}{{{verdicts_said(results / folder / 'results.json')}}}")
+        lines.append(
+            f"\\newcommand{{\\{name}}}{{{verdicts_said(results / folder / 'results.json')}}}"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -233,14 +237,16 @@ def commands(declared: Mapping[str, Any], names: Sequence[str]) -> str:
     return tabular_of(f"l{ragged}p{{62mm}}{ragged}p{{58mm}}", header, rows)
 
 
-WIDTH, HEIGHT, ACROSS, DOWN = 40, 30, 52, 45
+WIDTH, HEIGHT, ACROSS, DOWN = 42, 27, 54, 42
 """Size of a panel, and distances from a panel to the next, in millimeters."""
 
 Ticks = Sequence[tuple[float, str]]
 """Places between 0 and 1, and labels."""
 
 
-def panel(left: float, bottom: float, ticks: tuple[Ticks, Ticks], points: Sequence[Any]) -> list[str]:
+def panel(
+    left: float, bottom: float, ticks: tuple[Ticks, Ticks], points: Sequence[Any]
+) -> list[str]:
     """Return commands that draw a frame, its ticks, and symbols at points between 0 and 1."""
     lines = [f"\\put({left},{bottom}){{\\framebox({WIDTH},{HEIGHT}){{}}}}"]
     for place, label in ticks[0]:
@@ -267,7 +273,8 @@ def axis(values: np.ndarray, log: bool = False) -> tuple[Callable[[Any], np.ndar
         step = next(step for step in (0.02, 0.05, 0.1, 0.2) if (high - low) / step < 6)
         ticks = [(value, f"{value:.3g}") for value in step * np.arange(1, 1 / step)]
     elif high - low > 2:
-        ticks = [(power, f"$10^{{{power}}}$") for power in range(-9, 4)]
+        step = 1 + int((high - low) / 5)
+        ticks = [(power, f"$10^{{{power}}}$") for power in range(-10, 4, step)]
     else:
         ticks = [(np.log10(value), f"{value:g}") for value in (0.1, 0.2, 0.5, 1, 2, 5, 10)]
     inside = [((x - low) / (high - low), label) for x, label in ticks if low <= x <= high]

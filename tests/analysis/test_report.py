@@ -17,7 +17,7 @@ BODY = PROSE.partition(r"\begin{document}")[2]
 COMMANDS = {"Bigl", "Bigr", "E", "IfFileExists", "Pi", "R", "SourcesChecksum", "Xi"}
 """Commands with a capital letter that are no numbers."""
 
-SETTINGS = {"0.05", "0.1", "0.5", "100", "1,000"}
+SETTINGS = {"0.05", "0.1", "0.5", "0.9", "100", "200", "1,000"}
 """Decimals and numbers of three digits that are settings: rates, decays, partitions and nodes."""
 
 
@@ -76,20 +76,23 @@ def test_every_reference_is_cited_and_every_cited_one_is_there():
     assert cited == set(keys)
 
 
-def test_tests_that_are_named_exist():
+def test_each_statement_is_proved_and_names_tests_that_exist():
     named = re.findall(r"\\path{(tests/[^}]*)::(\w+)}", BODY)
     assert len(named) >= 15
     for path, name in named:
         assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8")
-    statements = re.findall(r"\\begin{(?:theorem|proposition)}", BODY)
-    assert len(statements) == BODY.count(r"\begin{proof}") == BODY.count(r"\checkedby") - 1
+    statement = r"\\begin{(?:theorem|proposition)}(?:\[[^]]*\])?\s*\\label{([^}]*)}"
+    labels = re.findall(statement, BODY)
+    checked = BODY.partition("statement & tests")[2].partition(r"\bottomrule")[0]
+    assert labels == re.findall(r"\\ref{([^}]*)} & \\path", checked)
+    assert len(labels) == BODY.count(r"\begin{proof}") == BODY.count(r"\end{proof}")
 
 
 def typed(text):
     """Return the decimals, percentages and numbers of three digits that are typed in prose."""
     text = re.sub(r"(?<!\\)%.*", "", text)
-    text = re.sub(r"\\(?:path|cite|ref|label|input|eqref){[^}]*}", "", text)
-    return set(re.findall(r"\d+(?:[.,]\d+)+|\d{3,}|\d+ ?\\,?\\%", text))
+    text = re.sub(r"\\(?:path|cite|ref|label|input|eqref|setlength{\\\w+}){[^}]*}", "", text)
+    return set(re.findall(r"\d+\.\d+|\d+(?:,\d{3})+|\d{3,}|\d+ ?\\?,?\\%", text))
 
 
 def test_no_measured_number_is_typed():
@@ -112,7 +115,7 @@ def test_parts_of_cells():
 
 def test_text_of_results_becomes_latex():
     assert report.latex("|n_W(0.9)| minus |N_10|, D²") == "|$n_W(0.9)$| minus |$N_{10}$|, D$^2$"
-    assert report.latex("N_inf of D-SGD, 4-regular") == r"$N_{\infty}$ of D-SGD, 4-regular"
+    assert report.latex("N_inf of D-SGD, 4-regular") == r"$N_\infty$ of D-SGD, 4-regular"
     assert report.latex("96.6 %, -0.36 to +1,000") == r"96.6\,\%, $-0.36$ to $+1,000$"
     assert report.latex("small_world ± 2") == r"small\_world $\pm$ 2"
 
