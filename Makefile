@@ -49,7 +49,7 @@ docs: install
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -j auto -b html -c docs -d out/docs-doctrees . out/docs
 	@echo "wrote out/docs/index.html"
 
-# The same sources give the same bytes.
+# The same sources give the same bytes with the same LaTeX.
 report: install
 	$(BIN)/python -m analysis.report
 	mkdir -p out/report
