@@ -425,7 +425,8 @@ def _take_steps(
     minibatches = executor.on_device(batches)
     per_step = job.training.minibatches
     steps = [minibatches[k : k + per_step] for k in range(0, len(minibatches), per_step)]
-    observed = [GradientStatistics() for _ in executor.memory]  # of each thread
+    statistics = job.statistics or GradientStatistics()
+    observed = [statistics.anew() for _ in executor.memory]  # of each thread
     if mixer is None:
         losses = _train_separately(executor, job, steps, observed)
     else:
@@ -457,7 +458,7 @@ def _train_separately(
         found = executor.gradients(worker, at, minibatches, chunk.rows, chunk.trained, bound)
         if k == 0 and which == -1 and job.statistics is not None:
             out = chunk.bad if idle is None else chunk.bad | idle
-            observed[worker].observe(found[1], ~out)
+            observed[worker].observe(found[1], chunk.nodes, ~out)
         return found
 
     def train(worker: int, rows: slice) -> None:
@@ -567,7 +568,7 @@ class _MixedGradients:
             losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
             self.losses[rows, k] = losses
         if k == 0 and self.job.statistics is not None:
-            self.observed[worker].observe(found, ~chunk.bad)
+            self.observed[worker].observe(found, chunk.nodes, ~chunk.bad)
         own = self._place(worker, rows)
         for view, g in zip(chunk.models.layout.views(own), found, strict=True):
             view.copy_(g)
