@@ -339,7 +339,7 @@ def estimate(
         extrapolated from the first rounds. None: the history is not counted.
     compute
         As in :func:`topofl.run`. ``"auto"`` for executor and chunk is resolved as in the run if a
-        rule decides (for linear models, and if memory is short). If the run will time executors,
+        rule decides (for linear models and perceptrons, and if memory is short). If the run will time executors,
         the memory is that of its first batched trial, with 2 to 8 nodes per call, or of the
         executor that a probe has chosen.
     probe
@@ -424,8 +424,8 @@ def _planned(
 
     There is a probe if a first round is `probed` and the run fits into memory.
     """
-    linear, fits = setup.takes_linear_steps, need.fits_into(free)
-    plan = choose_plan(setup.compute, linear, need.sizes, None, fits)
+    closed, fits = setup.has_closed_form, need.fits_into(free)
+    plan = choose_plan(setup.compute, closed, need.sizes, None, fits)
     if probed is None or not fits(plan):
         return plan, 0, {}
     nodes, trial, seconds = probe_setup(setup, probed, fewest_nodes(plan, need.sizes))
@@ -435,7 +435,7 @@ def _planned(
         beyond = grown - own.needed(trial)
     chunk = "auto" if trial.executor == "looped" else setup.compute.chunk
     chosen = replace(setup.compute, executor=trial.executor, chunk=chunk)
-    return choose_plan(chosen, linear, need.sizes, None, fits), beyond, seconds
+    return choose_plan(chosen, by_rule, need.sizes, None, fits), beyond, seconds
 
 
 def _bytes_of_history(setup: Setup, period: int) -> int:

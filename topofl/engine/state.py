@@ -438,10 +438,10 @@ def _plan_chooser(setup: Setup, plan: Plan | None, ranks: Ranks, dataset: Datase
     if free is not None and setup.device.type == "cpu":
         free //= processes_on_machine()  # which start together
     need.check([plan] if plan else least_plans(setup.compute, need.sizes.n), free)
-    linear = setup.takes_linear_steps
+    by_rule = setup.is_planned_by_rule
 
     def choose(trial: TimingTrial) -> Plan:
-        return plan or choose_plan(setup.compute, linear, need.sizes, trial, need.fits_into(free))
+        return plan or choose_plan(setup.compute, by_rule, need.sizes, trial, need.fits_into(free))
 
     # all ranks use the executor that rank 0 timed
     unknown = Plan("", 0, 0, 0)
