@@ -17,8 +17,8 @@ SHARED_WORK = 10_000_000
 RULE_BYTES = 4 * 2**20
 """Linear models and perceptrons: bytes of minibatches per call, in cache until gradients are done.
 
-Measured with linear models, 100 nodes x 128 examples and 1,000 x 13: the best of 1/50 to all nodes per call, 1.2
-to 1.5 times faster than all nodes at once.
+Measured with linear models, 100 nodes x 128 examples and 1,000 x 13: the best of 1/50 to all nodes
+per call, 1.2 to 1.5 times faster than all nodes at once.
 """
 
 SMALLEST_TRIAL = 8
