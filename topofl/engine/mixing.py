@@ -223,7 +223,7 @@ class Mixing:
         row = slice(*weights.weights.indptr[:2])
         nodes, shares = weights.weights.indices[row], weights.weights.data[row]
         own = ranks.owner[nodes] == ranks.rank
-        read = held.rows(ranks.row_of[nodes[own]])
+        read = held.read(ranks.row_of[nodes[own]])
         flat = read.flatten(1) if read.dim() > 1 else read[:, None]
         mean = torch.from_numpy(shares[own]).to(read) @ flat
         held.fill(ranks.sum_(mean).view(1, *read.shape[1:]))

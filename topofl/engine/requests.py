@@ -21,7 +21,7 @@ from topofl.algorithms.contract.round import Rule, State
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
-from topofl.engine.gradients import Bound, Order, image_order, is_linear
+from topofl.engine.gradients import Bound, Order, image_order, in_closed_form, is_linear
 from topofl.engine.mixing import Aggregate
 from topofl.engine.network import Network
 from topofl.engine.options import Compute, Evaluation
@@ -362,9 +362,13 @@ class Setup:
         return self.network.module
 
     @property
-    def takes_linear_steps(self) -> bool:
-        """Whether models are linear and trained without an objective of their own."""
-        return is_linear(self.module) and not any(self.trace.bounds.values())
+    def is_planned_by_rule(self) -> bool:
+        """Whether nodes per call follow from a rule: linear models, and gradients in closed form.
+
+        Not if a phase trains by an objective of its own.
+        """
+        known = is_linear(self.module) or in_closed_form(self.module, self.task)
+        return known and not any(self.trace.bounds.values())
 
     @property
     def travels(self) -> bool:

@@ -482,12 +482,12 @@ def _plan_chooser(setup: Setup, plan: Plan | None, ranks: Ranks, dataset: Datase
     if free is not None and setup.device.type == "cpu":
         free //= processes_on_machine()  # which start together
     need.check([plan] if plan else least_plans(setup.compute, need.sizes.n), free)
-    linear, sizes = setup.takes_linear_steps, need.sizes
+    by_rule, sizes = setup.is_planned_by_rule, need.sizes
     if setup.parts:  # each run is computed as it would be alone
         sizes = footprint(setup.parts[0], list(setup.parts[0].trace.mixed[0])).sizes
 
     def choose(trial: TimingTrial) -> Plan:
-        return plan or choose_plan(setup.compute, linear, sizes, trial, need.fits_into(free))
+        return plan or choose_plan(setup.compute, by_rule, sizes, trial, need.fits_into(free))
 
     # all ranks use the executor that rank 0 timed
     unknown = Plan("", 0, 0, 0)
