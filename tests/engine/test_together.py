@@ -134,6 +134,12 @@ def test_events_have_all_nodes_and_means_over_the_runs():
     assert len(last.models.flat) == 18
 
 
+def uneven():
+    """Return clients of which one has fewer examples than in other runs."""
+    clients = data.iid(BLOBS, 6, seed=0)
+    return replace(clients, train=[*clients.train[:5], clients.train[5][:3]])
+
+
 REFUSED = {
     "`rounds`": lambda: setup(rounds=6),
     "`init`": lambda: setup(init="independent"),
@@ -142,11 +148,48 @@ REFUSED = {
     "different datasets": lambda: setup(clients=data.iid(problems.dataset(seed=1), 6, seed=0)),
     "algorithm": lambda: setup(algorithms.dsgd(lr=0.2, batch_size=4)),
     "model": lambda: setup(model=problems.perceptron()),
+    "number of nodes": lambda: setup(clients=data.iid(BLOBS, 5, seed=0), graph=topologies.ring(5)),
+    "numbers of examples": lambda: setup(clients=uneven()),
+    "stages": lambda: setup(evaluation=Evaluation(every=2, before_exchange=True)),
     "attackers": lambda: setup(attackers=attacks.sign_flip([0])),
 }
 
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_runs_that_differ_in_other_settings_are_refused(reason):
+    other = REFUSED[reason]()
+    first = replace(other) if reason == "stages" else setup()
     with pytest.raises(NotTogether, match=reason):
-        joined([setup(), REFUSED[reason]()])
+        joined([first, other])
+
+
+def own_graph(models, state, round):
+    """Mix by weights of a graph that is not the round's."""
+    round.mix(mixing.uniform(topologies.ring(18)), models)
+    return state
+
+
+PHASES = {
+    "mixing matrices of its own": own_graph,
+    "all nodes of a run": lambda models, state, round: models.flat.mul_(round.n) and state,
+    "more than weights": lambda models, state, round: round.send(round.weights, 1) or state,
+}
+
+
+@pytest.mark.parametrize("reason", PHASES)
+def test_phases_that_may_join_the_runs_are_refused(reason):
+    own = algorithms.chain(
+        "own", own=algorithms.Phase(lambda models: {}, PHASES[reason], rowwise=True)
+    )
+    with pytest.raises(NotTogether, match=reason):
+        joined(several(own))
+
+
+def test_phases_with_a_state_that_nodes_share_or_that_are_not_rowwise_are_refused():
+    phase = algorithms.Phase(
+        lambda models: {"mean": models.flat.mean(0, keepdim=True)}, lambda m, s, r: s
+    )
+    for reason, rowwise in {"not rowwise": False, "state that nodes share": True}.items():
+        own = algorithms.chain("own", own=phase._replace(rowwise=rowwise))
+        with pytest.raises(NotTogether, match=reason):
+            joined(several(own))

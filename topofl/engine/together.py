@@ -73,22 +73,27 @@ def _differences(setups: Sequence[Setup]) -> Iterator[str]:
     for name in ("rounds", "init", "evaluation", "compute", "device"):
         if any(getattr(setup, name) != getattr(first, name) for setup in setups):
             yield f"they differ in `{name}`"
-    if any(setup.clients.dataset is not first.clients.dataset for setup in setups):
-        yield "they have different datasets"
-    if any(setup.clients.augment != first.clients.augment for setup in setups):
-        yield "they augment images differently"
     if any(_described(setup) != _described(first) for setup in setups):
         yield "they differ in algorithm, model or task"
+    if any(setup.clients.dataset is not first.clients.dataset for setup in setups):
+        yield "they have different datasets"
+    if any(_of_clients(setup.clients) != _of_clients(first.clients) for setup in setups):
+        yield "they differ in number of nodes, numbers of examples or augmentation"
     if any(setup.attack is not None for setup in setups):
         yield "some have attackers"
     if first.compute.distributed or first.compute.scratch is not None:
         yield "their models are in several processes, or on a disk"
-    if first.network.buffers or first.network.partial or first.network.drawing is not None:
-        yield "their models have buffers, draw random numbers, or differ between nodes"
-    if any(set(setup.sizes) != set(first.sizes) for setup in setups):  # which decide on padding
-        yield "their nodes have different numbers of examples"
     if first.evaluation.per_node or any(stage for stage in first.stages):
         yield "their evaluations have stages or columns of their own"
+    network = first.network
+    trained = all(p.requires_grad for p in network.module.parameters())
+    if network.buffers or network.partial or network.drawing is not None or not trained:
+        yield "their models have buffers or frozen parameters, differ between nodes, or draw"
+
+
+def _of_clients(clients: Partition) -> tuple[int, set[int], object]:
+    """Return what clients of several runs share: numbers of examples decide on padding."""
+    return clients.n, set(clients.sizes.tolist()), clients.augment
 
 
 def _described(setup: Setup) -> str:
@@ -185,6 +190,8 @@ class _Graphs:
 
     def _weights(self, rule: Rule, graph: Topology) -> MixingMatrix:
         """Return the joint matrix of the runs' own matrices, by a rule of theirs."""
+        if graph not in self._graphs:
+            raise NotTogether("a phase makes graphs of its own")
         first = self._setups[0]
         which = "pull" if rule is first.pull else "push" if rule is first.push else ""
         parts = tuple(
