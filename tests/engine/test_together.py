@@ -18,7 +18,29 @@ from topofl.engine.run import run_of, run_together
 from topofl.engine.setup import resolve
 from topofl.engine.together import joined
 
-TOGETHER = {"dsgd"}
+TOGETHER = {
+    *(
+        "centralized",
+        "clipped_gossip",
+        "coordinate_median",
+        "d2",
+        "dadam",
+        "dfedavgm",
+        "dfedavgm_p",
+    ),
+    *(
+        "dfedpgp",
+        "dfedsam",
+        "dsgd",
+        "dsgt",
+        "extra",
+        "local_gt",
+        "local_only",
+        "osgp",
+        "push_diging",
+    ),
+    *("qg_dsgdm", "sab", "self_centered_clipping", "trimmed_mean"),
+}
 """Methods whose phases work on the rows of some of the nodes, and ask for no more than weights."""
 
 
@@ -42,7 +64,7 @@ def several(algorithm=None, **changes):
     """Return runs that differ in seed, partition and graph: two static ones, and a sequence."""
     graphs = (
         topologies.ring(6),
-        topologies.complete(6),
+        topologies.fully_connected(6),
         topologies.random_regular_sequence(6, 2, seed=1),
     )
     return [setup(algorithm, seed, graph, **changes) for seed, graph in enumerate(graphs)]
@@ -63,9 +85,12 @@ def check_equal(found, wanted):
     assert found.meta == wanted.meta
     assert list(found.rounds) == list(wanted.rounds)
     assert list(found.evaluations) == list(wanted.evaluations)
-    for name in (*wanted.rounds, *wanted.evaluations, "node_loss"):
+    for name in (*wanted.rounds, *wanted.evaluations):
         np.testing.assert_array_equal(found[name], wanted[name])
-    for t in range(wanted.n_rounds):
+    np.testing.assert_array_equal(found.node_loss, wanted.node_loss)
+    for t in range(
+        wanted.n_rounds if "messages" in wanted.rounds and wanted["messages"].any() else 0
+    ):
         ours, theirs = found.mixing(t), wanted.mixing(t)
         assert ours.name == theirs.name
         np.testing.assert_array_equal(ours.weights.toarray(), theirs.weights.toarray())
@@ -100,9 +125,9 @@ def test_nodes_that_diverge_are_frozen_in_their_run_alone():
     compute = Compute(on_divergence="freeze", on_disconnected="allow")
     clients = data.iid(BLOBS, 6, seed=1)
     inputs = BLOBS.inputs.clone()
-    inputs[clients.train[2][0]] = 1e38
+    inputs[clients.train[2][0]] = 3e38
     broken = replace(clients, dataset=replace(BLOBS, inputs=inputs))
-    fine = replace(broken, train=[broken.train[0]] * 6, overlapping=True)
+    fine = replace(broken, train=[broken.train[k] for k in (0, 1, 3, 4, 5, 0)], overlapping=True)
     setups = [setup(clients=one, seed=k, compute=compute) for k, one in enumerate([fine, broken])]
     found, wanted = together(setups), alone(setups)
     for one, other in zip(found, wanted, strict=True):
@@ -144,7 +169,7 @@ REFUSED = {
     "`rounds`": lambda: setup(rounds=6),
     "`init`": lambda: setup(init="independent"),
     "`evaluation`": lambda: setup(evaluation=Evaluation(every=1)),
-    "`compute`": lambda: setup(compute=Compute(dtype="float64", on_disconnected="allow")),
+    "`compute`": lambda: setup(compute=Compute(dtype=torch.float64, on_disconnected="allow")),
     "different datasets": lambda: setup(clients=data.iid(problems.dataset(seed=1), 6, seed=0)),
     "algorithm": lambda: setup(algorithms.dsgd(lr=0.2, batch_size=4)),
     "model": lambda: setup(model=problems.perceptron()),
@@ -171,8 +196,8 @@ def own_graph(models, state, round):
 
 PHASES = {
     "mixing matrices of its own": own_graph,
-    "all nodes of a run": lambda models, state, round: models.flat.mul_(round.n) and state,
-    "more than weights": lambda models, state, round: round.send(round.weights, 1) or state,
+    "all nodes of a run": lambda models, state, round: [models.flat.mul_(round.n), state][1],
+    "more than weights": lambda models, state, round: [round.send(round.weights, 1), state][1],
 }
 
 

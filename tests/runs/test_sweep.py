@@ -245,11 +245,12 @@ def test_too_little_space_for_checkpoints_is_no_failure_of_the_run(tmp_path, mon
         monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
     else:
         monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    alone = {"algorithm.lr": [0.1, 0.5]}  # those that are trained together have no checkpoints
     with pytest.raises(OSError, match=r"a disk cannot be written to: .*`saving` must.*again"):
-        sweep(BASE, GRID, store=tmp_path, progress=False)
+        sweep(BASE, alone, store=tmp_path, progress=False)
     assert RunStore(tmp_path).failures() == ()
     monkeypatch.undo()
-    assert len(sweep(BASE, GRID, store=tmp_path, progress=False).runs) == 4
+    assert len(sweep(BASE, alone, store=tmp_path, progress=False).runs) == 2
 
 
 def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
@@ -347,7 +348,8 @@ def test_a_killed_process_costs_its_own_run_only(tmp_path):
 
 def test_no_further_run_starts_when_the_caller_says_so(tmp_path):
     left = iter([True, True])
-    jobs = [point.job for point in prepare(BASE, GRID, seeds=1)]
+    grid = {"algorithm.lr": [0.1, 0.2, 0.3]}
+    jobs = [point.job for point in prepare(BASE, grid, seeds=1)]
     execute(jobs, tmp_path, None, limit=1, more=lambda: next(left, False))
     assert {run.key for run in RunStore(tmp_path).runs()} == {job.key for job in jobs[:2]}
 

@@ -150,8 +150,11 @@ class Executor:
 
         def work(worker: int, rows: slice) -> None:
             out = None if frozen is None else frozen[rows]
+            at = models.views_of(rows)
+            if self.rows:  # sums of products depend on how memory is aligned
+                at = models.layout.views(models.rows(rows).clone())
             with keeping(models.buffers_of(rows), losses[rows], out):
-                losses[rows], gradients = self.gradients(worker, models.views_of(rows), drawn, rows)
+                losses[rows], gradients = self.gradients(worker, at, drawn, rows)
             for view, g in zip(views, gradients, strict=True):
                 view[rows].copy_(g)
 

@@ -163,11 +163,16 @@ class Mixing:
         return lru_cache(maxsize=self.known)(mixer_of)
 
     def _of_parts(self, parts: Sequence[tuple[slice, Mixer]]) -> Mixer:
-        """Return the mixer of several runs, whose rows are mixed one run after another."""
+        """Return the mixer of several runs, whose rows are mixed one run after another.
+
+        They are mixed in copies, since sums of products depend on how memory is aligned.
+        """
 
         def apply(values: Tensor) -> None:
             for rows, own in parts:
-                own(values[rows])
+                copied = values[rows].clone()
+                own(copied)
+                values[rows] = copied
 
         return Mixer(apply, by_columns=False)
 

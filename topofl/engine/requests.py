@@ -96,8 +96,8 @@ class Trace:
         Largest number of models that are stored at once.
     common_start
         Whether all nodes must start from the same model.
-    counts_nodes
-        Whether phases read the number of nodes or of their examples.
+    reads_all
+        Whether phases read the number of nodes, those of their examples, or the run's graph.
     """
 
     algorithm: Algorithm
@@ -121,7 +121,7 @@ class Trace:
     fine_tuning: int = field(default=0, init=False)
     stored: int = field(default=0, init=False)
     common_start: bool = field(default=False, init=False)
-    counts_nodes: bool = field(default=False, init=False)
+    reads_all: bool = field(default=False, init=False)
 
     def anew(self) -> "Trace":
         """Return an empty trace of the same run."""

@@ -143,7 +143,7 @@ class Round:
     @property
     def n(self) -> int:
         """Number of nodes."""
-        self.setup.trace.counts_nodes = True
+        self.setup.trace.reads_all = True
         return self._n
 
     @property
@@ -153,7 +153,7 @@ class Round:
     @property
     def sizes(self) -> np.ndarray:
         """See :attr:`topofl.algorithms.Round.sizes`."""
-        self.setup.trace.counts_nodes = True
+        self.setup.trace.reads_all = True
         return self.setup.sizes
 
     def state(self, owner: str) -> State:
@@ -319,7 +319,10 @@ class Round:
         how = self.t, bad, run.ranks.nodes, monitor.policy, counts, taken
         statistics = None if self._has_gradients else self.statistics
         divisors = weights if weighted else None
-        return LocalSteps(own, training, rest, *how, statistics, divisors, weighted, monitor.labels)
+        return LocalSteps(
+            own, training, rest, *how, statistics, divisors, weighted, monitor.labels,
+            joined=bool(self.setup.parts),
+        )  # fmt: skip
 
     def _minibatches(
         self, run: Run, training: Training, all_counts: np.ndarray, steps: int

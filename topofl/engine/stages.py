@@ -123,10 +123,13 @@ def scores_of(run: Run, neighbors: Neighbors | None = None) -> dict[str, Scores]
 
 
 def _scores_of_parts(run: Run) -> dict[str, Scores]:
-    """Return the scores of several runs' models, evaluated one run after another."""
+    """Return the scores of several runs' models, evaluated one run after another.
+
+    They are copied, since sums of products depend on how memory is aligned.
+    """
     found: list[dict[str, Scores]] = []
     for setup, rows in zip(run.setup.parts, run.setup.rows, strict=True):
-        models = Population.alone(run.models.rows(rows), run.models.layout)
+        models = Population.alone(run.models.rows(rows).clone(), run.models.layout)
         own = replace(run, setup=setup, models=models, ranks=models.ranks, sets=setup.sets)
         found.append(scores_of(own))
     return {

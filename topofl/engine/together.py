@@ -16,7 +16,6 @@ import numpy as np
 import scipy.sparse as sparse
 import torch
 
-from topofl._columns import as_json
 from topofl.algorithms.contract.round import Rule
 from topofl.data import Partition
 from topofl.engine.dry_run import DRY_ROUNDS, play_rounds
@@ -46,7 +45,7 @@ def joined(setups: Sequence[Setup]) -> Setup:
         server, note numbers or hold a state that all nodes share; if models have buffers, or
         evaluations more stages than the models at the end of a round.
     """
-    for reason in _differences(setups):
+    for reason in (*_differences(setups), *_requests(setups[0])):
         raise NotTogether(reason)
     first, clients = setups[0], _clients([setup.clients for setup in setups])
     graphs = _Graphs(setups)
@@ -62,8 +61,7 @@ def joined(setups: Sequence[Setup]) -> Setup:
         parts=tuple(setups),
         matrices_of=graphs.matrices_of,
     )
-    for reason in _needs(whole):
-        raise NotTogether(reason)
+    _play(whole)
     return whole
 
 
@@ -98,31 +96,42 @@ def _of_clients(clients: Partition) -> tuple[int, set[int], object]:
 
 def _described(setup: Setup) -> str:
     algorithm, task = setup.algorithm, setup.task
-    settings = as_json(dict(algorithm.settings))
-    return repr((algorithm.name, settings, task.name, task.directions, structure_of(setup.model)))
+    return repr(
+        (
+            algorithm.name,
+            dict(algorithm.settings),
+            task.name,
+            task.directions,
+            structure_of(setup.model),
+        )
+    )
 
 
-def _needs(whole: Setup) -> Iterator[str]:
-    """Play the first rounds of a joint run, and yield why its nodes cannot be told apart."""
-    trace, n = whole.trace, whole.clients.n
-    if not all(phase.rowwise for phase in whole.algorithm.phases.values()):
+def _requests(setup: Setup) -> Iterator[str]:
+    """Yield why the nodes of other runs would change what phases of a run do."""
+    trace = setup.trace
+    if not all(phase.rowwise for phase in setup.algorithm.phases.values()):
         yield "a phase is not rowwise"
-    rounds = min(DRY_ROUNDS, whole.rounds or DRY_ROUNDS)
-    for current in play_rounds(whole, rounds, trace):
+    if set().union(*trace.calls.values()) - CALLS:
+        yield "a phase asks for more than weights, exchanges and gradients"
+    counts = [counts for some in trace.steps.values() for _, counts in some]
+    if any(np.ptp(own) for own in counts):
+        yield "nodes take different numbers of steps"
+    if trace.drawn or trace.noted or trace.trial_sets or trace.reads_all or trace.common_start:
+        yield "a phase depends on all nodes of a run"
+
+
+def _play(whole: Setup) -> None:
+    """Play the first rounds of a joint run; raise unless all that they mix and keep is by node."""
+    trace, n = whole.trace, whole.clients.n
+    for current in play_rounds(whole, min(DRY_ROUNDS, whole.rounds or DRY_ROUNDS), trace):
         trace.graphs.append(current.graph)
         trace.mixed.append(current.mixed)
         for weights in current.mixed:
             whole.matrices_of(weights)  # raises for one that a phase made
         states = (x for state in current.states.values() for x in state.values())
         if any(x.shape[:1] != (n,) for x in states):
-            yield "a phase has a state that nodes share"
-    if set().union(*trace.calls.values()) - CALLS:
-        yield "a phase asks for more than weights, exchanges and gradients"
-    counts = [counts for some in trace.steps.values() for _, counts in some]
-    if any(np.ptp(own) for own in counts):
-        yield "nodes take different numbers of steps"
-    if trace.drawn or trace.noted or trace.trial_sets or trace.counts_nodes or trace.common_start:
-        yield "a phase depends on all nodes of a run"
+            raise NotTogether("a phase has a state that nodes share")
 
 
 def _clients(parts: Sequence[Partition]) -> Partition:

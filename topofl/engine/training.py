@@ -78,6 +78,9 @@ class LocalSteps:
     first_directions
         In the first step of a run: name of the term, nodes (k,), and mask (k,) of directions that
         are not finite although their gradients were.
+    joined
+        Whether several runs are trained together. Gradients are then taken at copies, since sums of
+        products depend on how memory is aligned.
     rows
         The rows of these nodes in `models`: all, or those of a chunk of nodes that take their steps
         together, of which all other tensors are then.
@@ -97,6 +100,7 @@ class LocalSteps:
     weighted: Sequence[int] = ()
     labels: Sequence[object] = ()
     dry: bool = False
+    joined: bool = False
     first_directions: list[tuple[str, np.ndarray, Tensor]] = field(default_factory=list)
     rows: slice = field(default_factory=lambda: slice(None))
 
@@ -248,8 +252,11 @@ class LocalSteps:
     def gradients(self, k: int, differentiate: Differentiate, memory: Buffers) -> Found:
         """Return the losses and gradients of step k, taken at the gradient point of the phase."""
         at = self.training.at
-        if at is None:
+        if at is None and not self.joined:
             return differentiate(-1, self.parameters)
+        if at is None:
+            full = memory.take("point", tuple(self.flat.shape), self.flat.dtype).copy_(self.flat)
+            return differentiate(-1, self.models.layout.views(full))
         theta, own, step = self._trained_columns(self.flat), self._states[0], self.step(k)
 
         def checked(name: str, values: Tensor) -> Tensor:
