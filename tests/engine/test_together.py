@@ -125,7 +125,7 @@ def test_nodes_that_diverge_are_frozen_in_their_run_alone():
     compute = Compute(on_divergence="freeze", on_disconnected="allow")
     clients = data.iid(BLOBS, 6, seed=1)
     inputs = BLOBS.inputs.clone()
-    inputs[clients.train[2][0]] = 3e38
+    inputs[clients.train[2][0]] = -3e38
     broken = replace(clients, dataset=replace(BLOBS, inputs=inputs))
     fine = replace(broken, train=[broken.train[k] for k in (0, 1, 3, 4, 5, 0)], overlapping=True)
     setups = [setup(clients=one, seed=k, compute=compute) for k, one in enumerate([fine, broken])]
