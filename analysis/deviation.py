@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
 
 from topofl import Table, Topology, data, metrics, mixing, topologies
 from topofl.data import Partition
@@ -95,6 +98,18 @@ class Problem:
         return np.stack(found)
 
 
+class Linear(nn.Module):
+    """The model of a :class:`Problem` for the functions of topofl."""
+
+    def __init__(self, initial: np.ndarray) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.from_numpy(initial))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits of images."""
+        return functional.pad(images.flatten(1), (0, 1), value=1.0) @ self.weights
+
+
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return probabilities of classes, by rows."""
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -155,10 +170,11 @@ def measure(n: int, clique_size: int, seed: int) -> list[dict[str, Any]]:
     clients = data.shards(data.digits(), n=n, per_node=2, seed=seed)
     problem = problem_of(clients, seed)
     start, hessians = problem.start(), problem.hessians()
-    initial, mean = problem.trained(start), hessians.mean(axis=0)
+    initial = problem.trained(start)
     replays, apart = replays_of(problem, start, hessians), centered(initial)
-    curvature = along(mean, apart)
+    along = partial(metrics.curvature, clients, model=Linear(problem.initial))
     statistics = metrics.GradientStatistics(initial, mean_square(initial), 0.0, 1, 2)
+    curvature = along(statistics)
     known = {"statistics": statistics, "hops": ROUNDS}
     rows = []
     for name, weights in graphs_of(clients, clique_size, seed).items():
@@ -171,7 +187,7 @@ def measure(n: int, clique_size: int, seed: int) -> list[dict[str, Any]]:
             discounted = predicted(by="labels+residual", lr=lr, curvature=curvature).value
             rows.append({
                 "graph": name, "lr": lr, "seed": seed,
-                "curvature": curvature, "curvature left": along(mean, left),
+                "curvature": curvature, "curvature left": along(left),
                 "H_10": first / labels, "H_10 with residual": first / both,
                 "by H_10": measured / both, "discounted": measured / discounted,
                 "size": sizes / first, "alignment": measured / sizes,
@@ -179,11 +195,6 @@ def measure(n: int, clique_size: int, seed: int) -> list[dict[str, Any]]:
                    for of, replay in replays.items()},
             })  # fmt: skip
     return rows
-
-
-def along(hessian: np.ndarray, directions: np.ndarray) -> float:
-    """Return the mean curvature along directions (n, d), weighted by their squared lengths."""
-    return float(np.sum((directions @ hessian) * directions) / np.square(directions).sum())
 
 
 SHOWN = {

@@ -147,6 +147,7 @@ def _values() -> dict[str, Any]:
         **{"run.progress": False, "dcliques.n": 8, "clique_size": 4, "degree": 2},
         **{"batch_size": 4, "hardware": {"compute": 0.1, "latency": 0.2}, "compute": 0.1},
         **{"round_time.n_parameters": 10, "step_seconds.steps": 1},
+        "directions": np.ones((1, 36 * 3 + 3)),
     }
 
 

@@ -189,7 +189,7 @@ ROOMS = {
         *("mixing", "training evaluation"),
         *("requests", "neighbors", "graph_checks model_checks footprint"),
         *("joining shards checkpoint", "fingerprint", "state", "round"),
-        *("dry_run stages saving", "setup", "run", "probe"),
+        *("dry_run stages saving", "setup together", "run", "probe"),
     ],
     "algorithms": [
         "contract",

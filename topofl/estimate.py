@@ -339,9 +339,9 @@ def estimate(
         extrapolated from the first rounds. None: the history is not counted.
     compute
         As in :func:`topofl.run`. ``"auto"`` for executor and chunk is resolved as in the run if a
-        rule decides (for linear models, and if memory is short). If the run will time executors,
-        the memory is that of its first batched trial, with 2 to 8 nodes per call, or of the
-        executor that a probe has chosen.
+        rule decides: for linear models and perceptrons, and if memory is short. If the run will
+        time executors, the memory is that of its first batched trial, with 2 to 8 nodes per call,
+        or of the executor that a probe has chosen.
     probe
         Train some of the nodes for some rounds, at least as many as are trained at once, to predict
         the run time; this usually takes seconds. On Linux, memory on the CPU is corrected by the
@@ -424,8 +424,8 @@ def _planned(
 
     There is a probe if a first round is `probed` and the run fits into memory.
     """
-    linear, fits = setup.takes_linear_steps, need.fits_into(free)
-    plan = choose_plan(setup.compute, linear, need.sizes, None, fits)
+    by_rule, fits = setup.is_planned_by_rule, need.fits_into(free)
+    plan = choose_plan(setup.compute, by_rule, need.sizes, None, fits)
     if probed is None or not fits(plan):
         return plan, 0, {}
     nodes, trial, seconds = probe_setup(setup, probed, fewest_nodes(plan, need.sizes))
@@ -435,7 +435,7 @@ def _planned(
         beyond = grown - own.needed(trial)
     chunk = "auto" if trial.executor == "looped" else setup.compute.chunk
     chosen = replace(setup.compute, executor=trial.executor, chunk=chunk)
-    return choose_plan(chosen, linear, need.sizes, None, fits), beyond, seconds
+    return choose_plan(chosen, by_rule, need.sizes, None, fits), beyond, seconds
 
 
 def _bytes_of_history(setup: Setup, period: int) -> int:

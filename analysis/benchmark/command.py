@@ -35,7 +35,7 @@ from topofl import NotApplicable, Table
 from topofl.engine import plan as engine_plan
 from topofl.engine.evaluation import evaluate, evaluation_plan
 from topofl.engine.executor import Executor
-from topofl.engine.gradients import linear_gradients
+from topofl.engine.gradients import dense_gradients
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.options import check_device
 from topofl.engine.population import Layout, Population
@@ -269,7 +269,7 @@ def evaluation_of(n: int, device: torch.device, images: int, repeats: int) -> di
     threads = torch.get_num_threads()
     plan = engine_plan.Plan("batched", n, threads if device.type == "cpu" else 1, threads)
     batches = Batches([np.arange(images)], seed=0)
-    executor = Executor(plan, examples, labels, batches, linear_gradients)
+    executor = Executor(plan, examples, labels, batches, dense_gradients)
     how = evaluation_plan(module, examples(torch.arange(2, device=device)))
 
     def ours() -> None:

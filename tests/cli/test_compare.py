@@ -123,3 +123,14 @@ def test_columns_are_those_of_all_formats(shell, rows, six):
     assert list(rows(how)[0]) == precise
     assert r"std & accuracy & topology \\" in shell(f"{how} --latex").out
     assert shell(f"{how} --markdown").out.startswith("| std | accuracy | topology |")
+
+
+def test_all_reduces_are_counted_where_groups_averaged(shell, runs):
+    shell("run small.toml --out c --set topology=fully_connected")
+    shell("compare a b c --csv t.csv")
+    frame, history = pd.read_csv("t.csv"), History.load("c/history")
+    reduced, sent = frame["MB per round by all-reduce"], frame["MB per round"]
+    assert reduced[:2].tolist() == sent[:2].tolist()
+    assert reduced[2] == pytest.approx(2 / history.node_loss.shape[1] * sent[2])
+    shell("compare a b --csv u.csv")
+    assert "MB per round by all-reduce" not in pd.read_csv("u.csv")

@@ -93,7 +93,7 @@ SETTINGS = {
 PINNED = {
     "D-SGD, logistic": (44, 71_902, 52_240),
     "clique averaging, logistic": (53, 77_144, 104_240),
-    "FedAvg, 5 of 20, logistic": (158, 90_291, 18_720),
+    "FedAvg, 5 of 20, logistic": (154, 64_211, 5_720),
     "push-sum with momentum, logistic": (755, 1_887_771, 63_600),
     "D-SGD with momentum, GN-LeNet": (1_879, 18_930_382, 6_331_920),
 }

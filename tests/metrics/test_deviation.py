@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 from tests.rows.metrics import GRAPHS
 from topofl import data, mixing, models, topologies
@@ -18,7 +19,7 @@ from topofl.metrics import (
 )
 from topofl.metrics._rounds import as_rounds
 from topofl.metrics.deviation import coherent
-from topofl.topology import TopologyError
+from topofl.topology import TopologyError, TopologySequence, as_topology, from_edges
 
 CLIENTS = data.shards(data.digits(), n=24, per_node=2, seed=0)
 MODEL = models.logistic_regression(64)
@@ -112,6 +113,80 @@ def test_all_hops_of_a_tiny_rate_are_those_without_decay(name, lr):
     limit = np.linalg.solve(np.eye(N) - (1 - lr) * weights, weights @ shares)
     found = predicted_deviation(graph, CLIENTS, statistics=MEASURED, lr=lr, curvature=1.0)
     assert found.heterogeneity == pytest.approx(np.square(limit).sum() / N, rel=1e-11)
+
+
+def path_modes(n):
+    """Return the eigenvalues of Metropolis-Hastings weights on a path, and their eigenvectors."""
+    k, i = np.arange(n), np.arange(n) + 0.5
+    vectors = np.cos(np.pi / n * np.outer(i, k)) * (2 / n) ** 0.5
+    vectors[:, 0] = n**-0.5
+    return 1 - (2 / 3) * (1 - np.cos(np.pi / n * k)), vectors
+
+
+@pytest.mark.parametrize("lost", [1e-2, 1e-4, 1e-7])
+def test_slow_graphs_have_all_hops_at_small_rates(lost):
+    n, discount = 200, 1 - lost
+    lam, vectors = path_modes(n)
+    values = np.random.default_rng(8).standard_normal((n, 3))
+    energies = np.square(vectors.T @ values).sum(axis=1)[1:]
+    lam = lam[1:]
+    found = coherent(as_rounds(topologies.path(n)), values, "inf", discount)
+    wanted = (energies * np.square(lam / (1 - discount * lam))).sum() / n
+    assert found == pytest.approx(wanted, rel=1e-11)
+    noise = (lam**2 / (1 - (discount * lam) ** 2)).sum() / n
+    path = topologies.path(n)
+    found = accumulated_noise(path, "inf", discount=discount**2)
+    assert found == pytest.approx(noise, rel=1e-11)
+    twice = TopologySequence(n, lambda t: path, period=2)
+    found = accumulated_noise(twice, "inf", discount=discount**2)
+    assert found == pytest.approx(noise, rel=1e-11)
+
+
+@pytest.mark.slow
+def test_all_hops_of_a_slow_graph_are_those_one_by_one():
+    n, discount = 200, 1 - 1e-4
+    weights = as_rounds(topologies.path(n)).at(0).weights.toarray()
+    apart = np.random.default_rng(8).standard_normal((n, 3))
+    apart -= apart.mean(axis=0)
+    term, total = weights @ apart, np.zeros((n, 3))
+    while np.linalg.norm(term) > 1e-18 * np.linalg.norm(apart):
+        total += term
+        term = discount * (weights @ term)
+    found = coherent(as_rounds(topologies.path(n)), apart, "inf", discount)
+    assert found == pytest.approx(
+        np.square(total).sum() / n, rel=1e-11
+    )  # W is rounded: eps / gap is 1e-12
+
+
+PAIRS = [(i, i + 1) for i in range(39)]
+ALTERNATING = as_topology([from_edges(PAIRS[s::2], 40) for s in (0, 1)])
+
+
+def test_noise_of_slow_rounds_that_alternate():
+    """Each of two matchings of a path averages in pairs: no matrix of a round is connected."""
+    discount, first = 1 - 1e-5, [as_rounds(ALTERNATING).at(t).weights.toarray() for t in (0, 1)]
+    total = 0.0
+    for weights in (first, first[::-1]):
+        product, both = weights[1] @ weights[0] - 1 / 40, weights[0] - 1 / 40
+        # sum_j d^(2j) ||A Q^j||^2 = <vec(I), (I - d^2 Q' x Q')^-1 vec(A' A)>, for A of one and two
+        squares = both.T @ both + discount * product.T @ product
+        lyapunov = scipy.linalg.solve_discrete_lyapunov(discount * product.T, squares)
+        total += np.trace(lyapunov) / 40 / 2
+    found = accumulated_noise(ALTERNATING, "inf", discount=discount)
+    assert found == pytest.approx(total, rel=1e-11)
+
+
+@pytest.mark.parametrize("name", ["path", "odd exponential", "one peer", "alternating"])
+def test_large_graphs_are_summed_by_periods(monkeypatch, name):
+    graph = ALTERNATING if name == "alternating" else EVERY[name]
+    values = np.random.default_rng(9).standard_normal((graph.n, 3))
+    wanted = coherent(as_rounds(graph), values, "inf", 0.98)
+    monkeypatch.setattr("topofl._linalg.spectral.DENSE_LIMIT", 1)
+    found = coherent(as_rounds(graph), values, "inf", 0.98)
+    assert found == pytest.approx(wanted, rel=1e-11)
+    slow = mixing.from_weights(np.eye(3))
+    with pytest.raises(TopologyError, match=r"within 20,000 hops, .* use a number of hops"):
+        coherent(as_rounds(slow), values[:3], "inf", 1 - 1e-9)
 
 
 # The bound

@@ -9,8 +9,18 @@ import pytest
 
 from tests.rows.metrics import ONE_PEER, dcliques
 from topofl import History, NotApplicable, algorithms, data, mixing, models, run, topologies
-from topofl.metrics import Cost, b_connectivity, clique_skew, compare, over_rounds, round_cost
+from topofl.metrics import (
+    Cost,
+    Hardware,
+    b_connectivity,
+    clique_skew,
+    compare,
+    over_rounds,
+    round_cost,
+    round_time,
+)
 from topofl.mixing import MixingSequence
+from topofl.mixing.matrix import all_reduce_share
 from topofl.topology import as_topology, from_edges
 
 PEERS = topologies.random_in(8, 2, seed=0)
@@ -149,3 +159,63 @@ def test_busiest_node_of_clique_averaging():
     paper = round_cost(models, 1, gradient_mixing=gradients, accounting="paper")
     assert (exact.busiest_messages, paper.busiest_messages) == (2 * (10 + 9), 2 * (10 + 10))
     assert exact.busiest_bytes == 4 * exact.busiest_messages
+
+
+@pytest.mark.parametrize(("n", "k"), [(12, 1), (12, 2), (12, 4), (11, 4), (9, 9)])
+@pytest.mark.parametrize("numbers", [1, 3, 12, 7850])
+def test_groups_send_two_models_by_all_reduce(n, k, numbers):
+    groups = np.array_split(np.arange(n), -(-n // k))
+    edges = [(i, j) for group in groups for i in group for j in group if i < j]
+    matrix = mixing.metropolis_hastings(from_edges(edges, n))
+    sizes = np.array([len(group) for group in groups])
+    found = round_cost(matrix, numbers, groups="all-reduce")
+    assert found.bytes == 4 * numbers * 2 * (sizes - 1).sum()
+    assert found.messages == 2 * (sizes * (sizes - 1)).sum()
+    assert found.busiest_messages == 2 * 2 * (max(sizes) - 1)
+    # Whoever adds up a part sends and receives the others, and that part for each of the others.
+    parts = [-(-numbers // size) for size in sizes]
+    each = [2 * (numbers - p) + 2 * (size - 1) * p for size, p in zip(sizes, parts, strict=True)]
+    assert found.busiest_bytes == 4 * max(each)
+    timed = round_time(matrix, hardware=Hardware(None, groups="all-reduce"), n_parameters=numbers)
+    assert (timed.messages, timed.bytes) == (found.messages, found.bytes)
+    share = all_reduce_share(matrix)
+    assert found.bytes == pytest.approx(share * round_cost(matrix, numbers).bytes, rel=1e-14)
+
+
+def test_other_weights_send_messages_and_gradients_of_cliques_may_be_reduced():
+    graph = dcliques(20)
+    models, gradients = mixing.metropolis_hastings(graph), mixing.within_groups(graph)
+    for matrix in (models, mixing.lazy(gradients)):
+        assert round_cost(matrix, 5, groups="all-reduce") == round_cost(matrix, 5)
+    both = round_cost(models, 10, gradient_mixing=gradients, groups="all-reduce")
+    alone = round_cost(models, 10), round_cost(gradients, 10, groups="all-reduce")
+    assert (both.bytes, both.messages) == (
+        sum(one.bytes for one in alone), sum(one.messages for one in alone)
+    )  # fmt: skip
+    assert both.busiest_bytes == 4 * (2 * 10 * 10 + 2 * (9 + 9))
+
+
+def test_all_reduces_of_graphs_and_runs():
+    graph = topologies.rotating_cliques(n=12, clique_size=4, partitions=3, steps=10, seed=0)
+    mixed = as_topology([graph.at(0), topologies.ring(12)])
+    name, size = "MB per round by all-reduce", 4 * 650 / 1e6
+    settings = {"model": models.logistic_regression(64), "rounds": 3, "seed": 0}
+    settings["clients"] = data.shards(data.digits(), n=12, per_node=2, seed=0)
+    runs = [run(algorithms.dsgd(0.1), topology=one, **settings) for one in (graph, mixed)]
+    ring = run(algorithms.dsgd(0.1), topology=topologies.ring(12), **settings)
+    three = data.iid(data.digits(), 3, seed=0)
+    server = run(algorithms.fedavg(0.1, epochs=1), **settings | {"clients": three})
+    table = compare([graph, mixed, *runs, server, ring], about="cost", n_parameters=650)
+    groups, edges = 12 * 2 * 3 / 4, 24
+    wanted = (groups, (groups + edges) / 2, groups, (2 * groups + edges) / 3, 6, 24)
+    assert table.column(name) == pytest.approx([size * one for one in wanted])
+    sent = (36, (36 + edges) / 2, 36, (2 * 36 + edges) / 3, 6, 24)
+    assert table.column("MB per round") == pytest.approx([size * one for one in sent])
+    per_round = over_rounds(runs[1], about="cost").column(name)
+    assert per_round == pytest.approx([size * one for one in (groups, edges, groups)])
+    kept = {key: value for key, value in runs[0].rounds.items() if key != "messages"}
+    less = compare([replace(runs[0], rounds=kept)], about="cost")
+    assert less.column(name) == (NotApplicable("the run did not record it"),)
+    # One more message than two exchanges have, such as to choose peers, may be any.
+    more = replace(runs[0], rounds=runs[0].rounds | {"messages": 2 * 36 + np.ones(3)})
+    assert compare([more], about="cost").column(name) == pytest.approx((36 * size,))

@@ -22,6 +22,7 @@ from topofl.metrics import (
     communities,
     compare,
     consensus_distance,
+    curvature,
     dobrushin,
     edge_connectivity,
     effective_neighbors,
@@ -136,8 +137,8 @@ def pulled_with_rate():
     return with_rate(0.1, topologies.star(12), weights=mixing.uniform)
 
 
-def alone_with_rate(hops):
-    return with_rate(1e-9, mixing.from_weights(np.eye(12)), hops=hops)
+def alone_with_rate(curvature):
+    return with_rate(curvature, mixing.from_weights(np.eye(12)))
 
 
 def few_nodes():
@@ -147,6 +148,39 @@ def few_nodes():
 
 def statistics(clients=CLIENTS, minibatches=2):
     return gradient_statistics(clients, model=MODEL, batch_size=8, minibatches=minibatches)
+
+
+class Failing(torch.autograd.Function):
+    """The identity, without a derivative."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("there is no derivative")
+
+
+class Once(Failing):
+    """The identity, with a first derivative only."""
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return Failing.apply(gradient)
+
+
+class OnceDifferentiable(torch.nn.Module):
+    def forward(self, x):
+        return Once.apply(x)
+
+
+ROW, SMALL = np.ones((1, 650)), torch.nn.Linear(3, 1)
+ONCE = torch.nn.Sequential(MODEL, OnceDifferentiable())
+
+
+def bent(directions, model=MODEL):
+    return curvature(CLIENTS, directions, model=model)
 
 
 def steps(model=MODEL, steps=1):
@@ -234,6 +268,7 @@ TYPE_ERRORS = [
     *each("`gradients`", mixing_error, SHARES.tolist(), np.array([["a"]] * 3), torch.eye(3) * 1j),
     ("`statistics` must be what gradient_statistics", lambda: predicted(statistics=1.0)),
     ("`clients` must be a data.Partition", lambda: statistics(clients=[[1, 2]])),
+    ("`model` must be a torch.nn.Module with trainable", lambda: bent(ROW, torch.nn.Flatten())),
     *each("`label_counts`", label_distributions, [[0.5, 0.5]], [["a"]]),
     (ONE_GRAPH, lambda: communities(ONE_PEER(8))),
     ("`graph`", lambda: clustering(None)),
@@ -345,6 +380,13 @@ VALUE_ERRORS = [
     border("`n_parameters`", lambda size: round_cost(MATRIX, size), 0, 1),
     border("`itemsize`", lambda size: round_cost(MATRIX, 1, itemsize=size), 0, 1),
     ("one of 'exact', 'paper'", lambda: round_cost(MATRIX, 1, accounting="papers")),
+    ("one of 'messages', 'all-reduce'", lambda: round_cost(MATRIX, 1, groups="cheapest")),
+    border("`directions` must have one number for each of the 650", bent, np.ones((2, 65)), ROW),
+    border("`directions` must have one number for each of the 650", bent, ROW[0], ROW),
+    border("`directions` must have an entry other than 0", bent, 0 * ROW, ROW),
+    border("`directions` must be finite", bent, ROW * np.inf, ROW),
+    ("`model` must have second derivatives, it raised", lambda: bent(ROW, ONCE)),
+    ("`model` must take the inputs of `clients`", lambda: bent(np.ones((1, 4)), SMALL)),
     (("`hardware` must only have the keys", "got 'delay'"), lambda: seconds({"delay": 1.0})),
     ("`hardware` must have the key compute", lambda: seconds({"latency": 1.0})),
     ("`hardware` must be such as Hardware", lambda: seconds("Hardware(speed=3)")),
@@ -390,7 +432,7 @@ TOPOLOGY_ERRORS = [
     *each("strongly connected, or use pull", measured, LOSING, [LOSING] * 2),
     ("no period", lambda: accumulated_noise(ENDLESS, "inf", rounds=9)),
     (("`lr` and `curvature` need weights whose rows and columns", "leave out"), pulled_with_rate),
-    border("did not converge within 20,000 hops", alone_with_rate, "inf", 9),
+    border("since some nodes do not average", alone_with_rate, 1e-14, 1e-9),
     ("weight of node 0 tends to 0", lambda: heterogeneity(LINE, COUNTS, weights=push)),
     ("needs symmetric weights", lambda: heterogeneity_spectrum(pull(CYCLE), counts_of(6))),
     ("uniform(line, direction='push') is column", lambda: mixing_error(SHARES, LINE, push)),

@@ -29,7 +29,7 @@ from topofl.callbacks import Event
 from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
 from topofl.runs.execute import SHOWN, Live, Processes, execute
-from topofl.runs.folder import RUNNING
+from topofl.runs.folder import RUNNING, claimed_in
 from topofl.runs.plan import prepare
 from topofl.runs.work import Outcome
 
@@ -46,6 +46,95 @@ def test_runs_are_what_run_returns_and_are_not_repeated(stored, monkeypatch):
     np.testing.assert_array_equal(found.runs[3].history["accuracy"], history["accuracy"])
     assert found.table.column("accuracy")[3] == history["accuracy"][-1].mean()
     assert found.table.columns[:3] == ("topology", "algorithm.lr", "seed")
+
+
+EQUAL = {**BASE, "data": {"name": "digits", "partition": "iid", "n": 5}}
+"""Runs whose nodes have equally many examples, whatever the seed."""
+
+
+@pytest.fixture
+def groups(monkeypatch):
+    """Numbers of runs that were trained together."""
+    found, original = [], config.trained_together
+
+    def counted(experiments, callbacks=()):
+        found.append(len(experiments))
+        return original(experiments, callbacks)
+
+    monkeypatch.setattr(config, "trained_together", counted)
+    return found
+
+
+def test_runs_of_one_kind_are_trained_together_and_have_their_own_bits(tmp_path, groups):
+    found = sweep(EQUAL, GRID, seeds=3, store=tmp_path, progress=False)
+    assert groups == [6, 6]  # two rates, each with two graphs and three seeds
+    for run, point in zip(found.runs, found.points, strict=True):
+        alone = config.build(point.job.tables).run(progress=False)
+        assert run.history.meta == alone.meta
+        for column in ("accuracy", "loss", "train_loss", "consensus_distance", "bytes"):
+            np.testing.assert_array_equal(run.history[column], alone[column])
+
+
+def test_runs_that_differ_in_more_than_seeds_and_graphs_are_trained_alone(tmp_path, groups):
+    grid = {"algorithm.lr": [0.1, 0.5], "run.rounds": [1, 2]}
+    assert len(sweep(EQUAL, grid, store=tmp_path, progress=False).runs) == 4
+    assert groups == []
+
+
+def test_runs_that_cannot_be_trained_together_or_fail_are_performed_alone(tmp_path, groups):
+    base = {**EQUAL, "algorithm": "fedavg,lr=0.1"}
+    assert len(sweep(base, None, seeds=2, store=tmp_path / "server", progress=False).runs) == 2
+    base = {**EQUAL, "algorithm": "dsgd,lr=1e38"}
+    found = sweep(base, None, seeds=2, store=tmp_path / "diverging", progress=False)
+    assert groups == [2, 2]
+    assert [failure.error[:17] for failure in found.failures] == ["DivergenceError: "[:17]] * 2
+
+
+def test_runs_with_checkpoints_go_on_alone(tmp_path, groups):
+    jobs = [point.job for point in prepare(EQUAL, None, seeds=3)]
+    with claimed_in(tmp_path, jobs[1].key) as folder:
+        (folder / "checkpoints").mkdir()
+    execute(jobs, tmp_path, None, limit=1)
+    assert groups == [2]
+    assert len(RunStore(tmp_path).runs()) == 3
+
+
+def test_runs_that_together_are_large_are_trained_in_smaller_groups(tmp_path, groups, monkeypatch):
+    parameters = 5 * (64 * 10 + 10)
+    monkeypatch.setattr(work, "NUMBERS", 2 * parameters)
+    sweep(EQUAL, None, seeds=5, store=tmp_path, progress=False)
+    assert groups == [2, 2]
+
+
+def test_interrupted_groups_are_trained_again(tmp_path, groups, monkeypatch):
+    def interrupt(event):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, "reporter", lambda *_: interrupt)
+    with pytest.raises(SweepInterrupted, match="with 0 of 2 runs finished"):
+        sweep(EQUAL, None, seeds=2, store=tmp_path, progress=False)
+    monkeypatch.undo()
+    assert len(sweep(EQUAL, None, seeds=2, store=tmp_path, progress=False).runs) == 2
+
+
+def test_runs_of_a_killed_group_are_performed_alone(tmp_path):
+    jobs = [point.job for point in prepare(EQUAL, None, seeds=2)]
+    tried = []
+
+    def submit(function, *arguments):
+        tried.append(arguments[0])
+        future = Future()
+        if isinstance(arguments[0], list):
+            future.set_exception(BrokenProcessPool("killed"))
+        else:
+            future.set_result(function(*arguments))
+        return future
+
+    processes = Processes(1)
+    processes.submit = submit
+    execute(jobs, tmp_path, processes, limit=1)
+    assert tried == [jobs, *jobs]
+    assert len(RunStore(tmp_path).runs()) == 2
 
 
 @pytest.mark.slow
@@ -156,11 +245,12 @@ def test_too_little_space_for_checkpoints_is_no_failure_of_the_run(tmp_path, mon
         monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
     else:
         monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    alone = {"algorithm.lr": [0.1, 0.5]}  # those that are trained together have no checkpoints
     with pytest.raises(OSError, match=r"a disk cannot be written to: .*`saving` must.*again"):
-        sweep(BASE, GRID, store=tmp_path, progress=False)
+        sweep(BASE, alone, store=tmp_path, progress=False)
     assert RunStore(tmp_path).failures() == ()
     monkeypatch.undo()
-    assert len(sweep(BASE, GRID, store=tmp_path, progress=False).runs) == 4
+    assert len(sweep(BASE, alone, store=tmp_path, progress=False).runs) == 2
 
 
 def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
@@ -258,7 +348,8 @@ def test_a_killed_process_costs_its_own_run_only(tmp_path):
 
 def test_no_further_run_starts_when_the_caller_says_so(tmp_path):
     left = iter([True, True])
-    jobs = [point.job for point in prepare(BASE, GRID, seeds=1)]
+    grid = {"algorithm.lr": [0.1, 0.2, 0.3]}
+    jobs = [point.job for point in prepare(BASE, grid, seeds=1)]
     execute(jobs, tmp_path, None, limit=1, more=lambda: next(left, False))
     assert {run.key for run in RunStore(tmp_path).runs()} == {job.key for job in jobs[:2]}
 

@@ -313,7 +313,12 @@ def _move_to(ax: "Axes", text: "Text", place: Box) -> None:
 
 
 def label_points(
-    ax: "Axes", points: Any, labels: Sequence[str], lines: Sequence[np.ndarray] = ()
+    ax: "Axes",
+    points: Any,
+    labels: Sequence[str],
+    lines: Sequence[np.ndarray] = (),
+    *,
+    ink: str | None = None,
 ) -> bool:
     """Write a label near each point, over no other label and no point; return whether all fit.
 
@@ -329,6 +334,8 @@ def label_points(
         Their labels; empty ones are not written.
     lines
         (m, 2) corners of lines that labels avoid if there is room elsewhere.
+    ink
+        Color of labels and of lines to them, on backgrounds of any color; None: black on white.
     """
     from matplotlib.patheffects import withStroke
 
@@ -343,7 +350,10 @@ def label_points(
             continue
         texts.append(text := _text(ax, label, 0, 0, None))
         text.set_horizontalalignment("center")
-        text.set_path_effects([withStroke(linewidth=HALO, foreground="white")])
+        if ink is None:
+            text.set_path_effects([withStroke(linewidth=HALO, foreground="white")])
+        else:
+            text.set_color(ink)
         others = np.delete(places, k, axis=0)
         found = free_place(place, text, taken, avoided, point, others=others)
         if found is None:
@@ -355,6 +365,6 @@ def label_points(
         nearest = np.clip(place, found[0][:2], found[0][2:])
         if math.dist(place, nearest) > NEAR * point:
             line = ax.transData.inverted().transform([place, nearest])
-            ax.plot(*line.T, color=MUTED, linewidth=0.6, zorder=1)
+            ax.plot(*line.T, color=ink or MUTED, linewidth=0.6, zorder=1)
             avoided = np.concatenate([avoided, sampled(ax, [line], point)])
     return True

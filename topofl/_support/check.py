@@ -317,16 +317,21 @@ def check_label_counts(label_counts: Any) -> np.ndarray:
     return counts.astype(np.int64)
 
 
-def check_nonempty_label_counts(label_counts: Any) -> np.ndarray:
-    """Return the counts of :func:`check_label_counts`, or raise unless every node has data."""
-    counts = check_label_counts(label_counts)
+def check_nonempty(counts: np.ndarray, of: str) -> None:
+    """Raise unless each row of (k, classes) label counts, such as that of a node, has examples."""
     empty = np.flatnonzero(counts.sum(axis=1) == 0)
     if len(empty):
         more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
         raise ValueError(
-            "`label_counts` must have at least one example per node, nodes "
+            f"`label_counts` must have at least one example per {of}, {of}s "
             f"{', '.join(map(str, empty[:5]))}{more} have none; leave them out"
         )
+
+
+def check_nonempty_label_counts(label_counts: Any) -> np.ndarray:
+    """Return the counts of :func:`check_label_counts`, or raise unless every node has data."""
+    counts = check_label_counts(label_counts)
+    check_nonempty(counts, "node")
     return counts
 
 

@@ -69,7 +69,7 @@ def _spawn_key(purpose: str, *keys: int) -> tuple[int, ...]:
     return (zlib.crc32(purpose.encode()), len(keys), *keys)
 
 
-def random_keys(seed: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def random_keys(seed: int | np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Return 64 random bits for each pair (row key, column key), by a counter-based hash.
 
     Unlike a generator it has no state, so that node i's numbers do not depend on which other nodes
@@ -79,7 +79,7 @@ def random_keys(seed: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     seed
-        64-bit seed, for example from :func:`torch_seed`.
+        64-bit seed, for example from :func:`torch_seed`; or (r,) uint64, one for each row.
     rows, columns
         Integer vectors of lengths r and c.
 
@@ -89,7 +89,7 @@ def random_keys(seed: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         Shape (r, c), uint64.
     """
     with np.errstate(over="ignore"):
-        row_state = _splitmix(np.asarray(rows, np.uint64) + np.uint64(seed))
+        row_state = _splitmix(np.asarray(rows, np.uint64) + np.asarray(seed, np.uint64))
         return _splitmix(row_state[:, None] ^ (np.asarray(columns, np.uint64) * _GOLDEN)[None, :])
 
 

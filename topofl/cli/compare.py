@@ -9,6 +9,7 @@ from topofl._support.calls import parse_value
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.output import print_notes, print_table, save_picture, with_columns
 from topofl.history import SECONDS, History, compare_histories, over_nodes, why_not_scored
+from topofl.metrics.cost import REDUCED, costs_of_run
 from topofl.runs.folder import load_finished, unfinished_run
 from topofl.summary import Summary, summarize
 
@@ -95,8 +96,9 @@ def _column_at_stage(history: History, column: str, stage: str) -> str | None:
 
 
 def table_of_runs(histories: Mapping[str, History], target: float, column: str) -> Table:
-    """Return a table with one row per run, with attacks and simulated seconds if there are any."""
+    """Return a table with one row per run; attacks, all-reduces and seconds if there are any."""
     score = next((found for one in histories.values() if (found := one.score_of(column))), column)
+    costs = {name: costs_of_run(one) for name, one in histories.items()}
     rows = []
     for name, one in histories.items():
         rounds, final, worst, seconds = _scores(one, target, column)
@@ -109,8 +111,10 @@ def table_of_runs(histories: Mapping[str, History], target: float, column: str) 
             f"final {score}": final,
             "worst tenth": worst,
             "messages per round": float(one["messages"].mean()),
-            "MB per round": float(one["bytes"].mean()) / 1e6,
+            "MB per round": float(costs[name]["MB per round"].mean()),
         }
+        if any((other[REDUCED] < other["MB per round"]).any() for other in costs.values()):
+            row[REDUCED] = float(costs[name][REDUCED].mean())
         if any(other.attackers for other in histories.values()):
             row["attack"] = one.attack or "none"
         if any(SECONDS in other.rounds for other in histories.values()):

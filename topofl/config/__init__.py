@@ -76,7 +76,17 @@ share and a number are both possible, the decimal point decides: ``participation
 clients, and ``participation = 1`` is one of them per round.
 """
 
-from topofl.config.experiment import Experiment, build, load
+from topofl.config.experiment import Experiment, build, load, trained_together
 from topofl.config.toml import Tables, assign, dumps, override, read
 
-__all__ = ["Experiment", "Tables", "assign", "build", "dumps", "load", "override", "read"]
+__all__ = [
+    "Experiment",
+    "Tables",
+    "assign",
+    "build",
+    "dumps",
+    "load",
+    "override",
+    "read",
+    "trained_together",
+]

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -50,8 +50,8 @@ from topofl.config.toml import (
 from topofl.data import Dataset, Partition, augmented, flip_labels, match_test, with_validation
 from topofl.engine import Compute, Evaluation, Saving, run
 from topofl.engine.network import copy_of_trained
-from topofl.engine.requests import Setup, Trace
-from topofl.engine.run import run_of
+from topofl.engine.requests import NotTogether, Setup, Trace
+from topofl.engine.run import run_of, run_together
 from topofl.engine.setup import resolve
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
@@ -184,10 +184,7 @@ class Experiment:
             if setup is None or any(arguments[key] is not given[key] for key in given):
                 return run(**arguments)
             with plain_torch(setup.compute.device):
-                # runs in other threads put parameters into theirs
-                network = setup.network._replace(module=copy_of_trained(setup.module))
-                own = replace(setup, network=network)
-                return run_of(own, saving, callbacks, options["progress"])
+                return run_of(_apart(setup), saving, callbacks, options["progress"])
 
     def estimate(self, *, probe: bool = False) -> Estimate:
         """Return memory, messages and, with `probe`, times; see :func:`topofl.estimate`."""
@@ -201,6 +198,35 @@ class Experiment:
         if chosen["executor"] == "batched":
             chosen["chunk"] = history.meta["chunk"]
         return self.tables | {"compute": self.tables["compute"] | chosen}
+
+
+def _apart(setup: Setup) -> Setup:
+    """Return a setup with a network of its own, since runs put parameters into theirs."""
+    return replace(setup, network=setup.network._replace(module=copy_of_trained(setup.module)))
+
+
+def trained_together(
+    experiments: Sequence[Experiment], callbacks: Sequence[Callback] = ()
+) -> list[History]:
+    """Train experiments of one dataset, algorithm and model as one run; return their histories.
+
+    Each is the history of :meth:`Experiment.run`, to the last bit.
+
+    Raises
+    ------
+    NotTogether
+        If they cannot be trained together.
+    Exception
+        What one of them meets alone ends all of them.
+    """
+    setups = [experiment.checked[1] for experiment in experiments if experiment.checked]
+    if len(setups) < len(experiments):
+        raise NotTogether("they use values of their models")
+    with ExitStack() as contexts:
+        for experiment in experiments:
+            contexts.enter_context(experiment._user_modules())
+        contexts.enter_context(plain_torch(setups[0].compute.device))
+        return run_together([_apart(setup) for setup in setups], callbacks)
 
 
 def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Experiment:

@@ -34,6 +34,7 @@ def _models(setup: Setup, states: Mapping[str, State]) -> Population:
                 raise topology_missing(method, n)
             if graph is None:
                 raise need_error(method, "topology", static, given.name, static.graphs(given))
+            setup.trace.reads_all = True
             return
         if len(states) == len(setup.algorithm.phases):
             must = "`models.start` must be read in `init`, since models change later"

@@ -33,6 +33,8 @@ class Executor:
         Minibatches of all nodes, by step and phase.
     new_gradients
         Returns the gradient function of a thread, given the memory that it reuses.
+    rows
+        The nodes of each run, if several are trained together, which no chunk joins. None: one run.
     unpadded
         Whether nodes with fewer examples in a minibatch than others are differentiated apart from
         these, since their outputs may depend on padding.
@@ -52,6 +54,7 @@ class Executor:
     targets: Tensor
     batches: Batches
     new_gradients: Callable[[Buffers], Gradients]
+    rows: Sequence[slice] | None = None
     unpadded: bool = False
     memory: Sequence[Buffers] = field(init=False)
     differentiate: Sequence[Gradients] = field(init=False)
@@ -147,8 +150,11 @@ class Executor:
 
         def work(worker: int, rows: slice) -> None:
             out = None if frozen is None else frozen[rows]
+            at = models.views_of(rows)
+            if self.rows:  # sums of products depend on how memory is aligned
+                at = models.layout.views(models.rows(rows).clone())
             with keeping(models.buffers_of(rows), losses[rows], out):
-                losses[rows], gradients = self.gradients(worker, models.views_of(rows), drawn, rows)
+                losses[rows], gradients = self.gradients(worker, at, drawn, rows)
             for view, g in zip(views, gradients, strict=True):
                 view[rows].copy_(g)
 
@@ -158,7 +164,11 @@ class Executor:
     def chunks(self, n: int, size: int | None = None) -> list[slice]:
         """Return n nodes as slices of at most `size` nodes; None: those of one call."""
         size = self.plan.chunk if size is None else size
-        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+        return [
+            slice(start, min(start + size, part.stop))
+            for part in self.rows or [slice(0, n)]
+            for start in range(part.start, part.stop, size)
+        ]
 
     def over_chunks(
         self, function: Callable[[int, T], None], chunks: Sequence[T], *, interleaved: bool = False

@@ -22,6 +22,7 @@ from topofl.engine.gradients import (
     Bound,
     Order,
     autograd_gradients,
+    hidden_widths,
     in_closed_form,
     is_linear,
     objective_gradients,
@@ -282,9 +283,10 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     evaluation = max(_bytes_with_neighbors(setup, gathered), *evaluations, 0)
     of_worker = {"mixing": _bytes_of_mixing(setup, matrices), "evaluation": evaluation}
     on_disk = compute.scratch is not None and not is_in_memory(Path(compute.scratch))
+    returned = not (is_linear(module) and setup.is_planned_by_rule)
     numbers = trace.stored, model, largest, width * example, looped, groups
     parts = of_nodes, of_run, of_worker
-    return Footprint(sizes, *numbers, *parts, held, not setup.takes_linear_steps, on_disk)
+    return Footprint(sizes, *numbers, *parts, held, returned, on_disk)
 
 
 def _bytes_of_data(setup: Setup) -> tuple[int, int, int, int, int]:
@@ -334,8 +336,10 @@ def _bytes_of_step(setup: Setup, width: int, bound: Bound | None) -> tuple[int, 
     network, sample, task, compute = setup.network, setup.sample, setup.task, setup.compute
     module = network.module
     if bound is None and in_closed_form(module, task):
-        # Gradients, logits, their log-softmax, and three numbers per example.
-        numbers = setup.trace.layout.d + width * (2 * _classes(module) + 3)
+        # Gradients, hidden layers with their errors and which are positive, logits, their
+        # log-softmax, and three numbers per example.
+        hidden = 3 * sum(hidden_widths(module) or [])
+        numbers = setup.trace.layout.d + width * (hidden + 2 * _classes(module) + 3)
         return numbers * compute.dtype.itemsize, numbers * compute.dtype.itemsize
     target = setup.clients.dataset.learned(compute.dtype)[:1].to(sample.device)
 
@@ -405,8 +409,8 @@ def _bytes_with_neighbors(setup: Setup, gathered: int) -> int:
 
 
 def _classes(module: nn.Module) -> int:
-    """Return the number of classes of a linear model."""
-    return next(layer.out_features for layer in module.modules() if isinstance(layer, nn.Linear))
+    """Return the number of classes of a perceptron: the width of its last layer."""
+    return [layer.out_features for layer in module.modules() if isinstance(layer, nn.Linear)][-1]
 
 
 FEW_NUMBERS = 2**20

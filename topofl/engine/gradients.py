@@ -181,17 +181,38 @@ def _channels_last(x: Tensor) -> Tensor:
 
 def is_linear(model: nn.Module) -> bool:
     """Return whether the model is one linear layer with bias, optionally after flattening."""
+    return hidden_widths(model) == []
+
+
+def hidden_widths(model: nn.Module) -> list[int] | None:
+    """Return the widths of the hidden layers of a perceptron with ReLU; None for other models.
+
+    Its layers are linear and have biases; it may flatten its inputs.
+
+    Examples
+    --------
+    >>> hidden_widths(nn.Sequential(nn.Flatten(), nn.Linear(9, 4), nn.ReLU(), nn.Linear(4, 2)))
+    [4]
+    """
     parts = [module for _, module in model.named_modules(remove_duplicate=False)]
     changed = any(
         part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts
     )
     if changed or not all(p.requires_grad for p in model.parameters()):
-        return False
-    *before, last = [part for part in parts if type(part) is not nn.Sequential] or [model]
-    flattens = all(
-        type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1) for part in before
-    )
-    return flattens and type(last) is nn.Linear and last.bias is not None
+        return None
+    layers = [part for part in parts if type(part) is not nn.Sequential] or [model]
+    while layers and type(layers[0]) is nn.Flatten:
+        if (layers[0].start_dim, layers[0].end_dim) != (1, -1):
+            return None
+        layers = layers[1:]
+    dense, between = layers[::2], layers[1::2]
+    if not dense or len(dense) == len(between) or len({*map(id, dense)}) < len(dense):
+        return None
+    if any(type(part) is not nn.ReLU for part in between):
+        return None
+    if any(type(part) is not nn.Linear or part.bias is None for part in dense):
+        return None
+    return [part.out_features for part in dense[:-1] if isinstance(part, nn.Linear)]
 
 
 def _linear_on_own(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
@@ -359,17 +380,21 @@ def _mean_loss(loss: Function, outputs: Tensor, targets: Tensor, weights: Tensor
     return losses.mean(1) if weights is None else (losses * weights).sum(1)
 
 
-def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradients:
-    """Return the function for linear layers, in closed form: ``(softmax(W x + b) - onehot) x^T``.
+def dense_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradients:
+    """Return the function for perceptrons with ReLU, in closed form, for any number of layers.
 
-    It writes two batched products into reused memory; for 100 nodes this is 1.4 times faster than
-    autograd, which allocates new tensors in every step.
+    Of the last layer they are ``(softmax(W x + b) - onehot) x^T``. It writes batched products into
+    reused memory, while autograd allocates new tensors in every step.
     """
 
     def gradients(parameters: Sequence[Tensor], batch: Batch, trained: Trained = None) -> Found:
         inputs, targets, weights = batch
-        weight, bias = parameters  # (k, classes, features), (k, classes)
-        x = inputs.flatten(2)  # (k, b, features)
+        *hidden, (weight, bias) = zip(parameters[::2], parameters[1::2], strict=True)
+        layers = [inputs.flatten(2)]  # the inputs of each layer, (k, b, features)
+        for place, (w, b) in enumerate(hidden):
+            sums = _product(f"layer {place}", layers[-1], w.transpose(1, 2))
+            layers.append(sums.add_(b.unsqueeze(1)).relu_())
+        x = layers[-1]
         labels = targets.unsqueeze(1)  # (k, 1, b)
         if x.shape[1] < WIDE:
             logits = _product("logits", x, weight.transpose(1, 2)).transpose(1, 2)
@@ -379,7 +404,13 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
         share = 1 / targets.shape[1] if weights is None else weights.unsqueeze(1)
         losses = (logs.gather(1, labels) * -share).sum((1, 2))
         errors = logs.exp_().scatter_(1, labels, -1, reduce="add").mul_(share)
-        found = (_product("gradient", errors, x), errors.sum(2))
+        found = [_product("gradient", errors, x), errors.sum(2)]
+        above, errors = weight, errors.transpose(1, 2)  # (k, b, classes)
+        for place in reversed(range(len(hidden))):
+            errors = _product(f"errors {place}", errors, above).mul_(layers[place + 1] > 0)
+            own = _product(f"gradient {place}", errors.transpose(1, 2), layers[place])
+            found[:0] = [own, errors.sum(1)]
+            above = hidden[place][0]
         return losses, found if trained is None else [found[k] for k in trained]
 
     def _product(name: str, a: Tensor, b: Tensor) -> Tensor:
@@ -392,8 +423,8 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
 
 
 def in_closed_form(model: nn.Module, task: Task) -> bool:
-    """Return whether gradients have a closed form: linear models under cross-entropy."""
-    return task.loss is cross_entropy and is_linear(model)
+    """Return whether gradients have a closed form: perceptrons with ReLU under cross-entropy."""
+    return task.loss is cross_entropy and hidden_widths(model) is not None
 
 
 Bound = tuple[Objective, State]
@@ -524,7 +555,7 @@ def new_gradients(
     low = torch.bfloat16 if compute.precision == "bf16" else None
     lower = autocast(memory.device, low)
     if in_closed_form(network.module, task):
-        of_task = linear_gradients(memory, low)
+        of_task = dense_gradients(memory, low)
     else:
         of_task = autograd_gradients(network, executor, order, lower, compute.compile, task.loss)
     build = cache(partial(objective_gradients, network, order, lower, task.loss))

@@ -76,7 +76,7 @@ class Batches:
     members
         One non-empty vector of dataset indices per node.
     seed
-        The run's seed.
+        The run's seed; or (n,), that of each node's run, if several are trained together.
     augment
         Augmentation of images; None: none.
     nodes
@@ -88,7 +88,7 @@ class Batches:
     def __init__(
         self,
         members: Sequence[np.ndarray],
-        seed: int,
+        seed: int | Sequence[int],
         augment: Augmentation | None = None,
         nodes: np.ndarray | None = None,
         draws: bool = False,
@@ -98,7 +98,8 @@ class Batches:
         self._members = np.zeros((len(members), self.sizes.max()), dtype=np.int64)
         for row, own in zip(self._members, members, strict=True):
             row[: len(own)] = own
-        self._seed = seed
+        of_nodes = np.broadcast_to(np.asarray(seed, object), len(members))
+        self._seeds, self._seed_of = np.unique(of_nodes, return_inverse=True)
         self._augment = augment
         self._draws = draws
         # By phase: the epochs and the order of the latest call.
@@ -135,7 +136,8 @@ class Batches:
         """Return random keys (n, width) of all nodes, each at its epoch or step."""
         times = np.broadcast_to(np.asarray(times), self.sizes.shape)
         rows = (times.astype(np.uint64) << np.uint64(32)) | self._nodes
-        return random_keys(torch_seed(self._seed, purpose), rows, np.arange(width))
+        seeds = np.array([torch_seed(seed, purpose) for seed in self._seeds], np.uint64)
+        return random_keys(seeds[self._seed_of], rows, np.arange(width))
 
     def _order(self, phase: str, epochs: np.ndarray) -> np.ndarray:
         key = epochs.tobytes()

@@ -119,6 +119,9 @@ class Mixing:
         Seed and attack of the run; None: no attackers.
     files
         Files that hold the models; None: they are in memory.
+    matrices_of
+        (matrix) -> those of the runs that are trained together, whose nodes are the executor's
+        rows; not called for one run.
     """
 
     ranks: Ranks
@@ -128,6 +131,7 @@ class Mixing:
     seed: int
     attack: Attack | None = None
     files: MappedFiles | None = None
+    matrices_of: Callable[[MixingMatrix], Sequence[MixingMatrix]] | None = None
 
     @cached_property
     def _alone(self) -> Ranks:
@@ -141,6 +145,14 @@ class Mixing:
     @cached_property
     def _mixers(self) -> Callable[[MixingMatrix, Ranks], Mixer]:
         def mixer_of(weights: MixingMatrix, ranks: Ranks) -> Mixer:
+            if self.executor.rows and self.matrices_of:
+                parts = zip(self.executor.rows, self.matrices_of(weights), strict=True)
+                return self._of_parts([(rows, known(own, ranks)) for rows, own in parts])
+            return known(weights, ranks)
+
+        def known(weights: MixingMatrix, ranks: Ranks) -> Mixer:
+            if ranks.n != weights.n:
+                ranks = one_process(weights.n, ranks.device)
             found, executor = mixer(weights, ranks, self.dtype), self.executor
             apply = found.apply if self.files is None else self.files.by_copies(found.apply)
             shares = executor.plan.workers if found.by_columns and self.files is None else 1
@@ -149,6 +161,20 @@ class Mixing:
             )
 
         return lru_cache(maxsize=self.known)(mixer_of)
+
+    def _of_parts(self, parts: Sequence[tuple[slice, Mixer]]) -> Mixer:
+        """Return the mixer of several runs, whose rows are mixed one run after another.
+
+        They are mixed in copies, since sums of products depend on how memory is aligned.
+        """
+
+        def apply(values: Tensor) -> None:
+            for rows, own in parts:
+                copied = values[rows].clone()
+                own(copied)
+                values[rows] = copied
+
+        return Mixer(apply, by_columns=False)
 
     @cached_property
     def _halos(self) -> Callable[[MixingMatrix, Ranks], "Halo"]:
@@ -202,7 +228,7 @@ class Mixing:
         row = slice(*weights.weights.indptr[:2])
         nodes, shares = weights.weights.indices[row], weights.weights.data[row]
         own = ranks.owner[nodes] == ranks.rank
-        read = held.rows(ranks.row_of[nodes[own]])
+        read = held.read(ranks.row_of[nodes[own]])
         flat = read.flatten(1) if read.dim() > 1 else read[:, None]
         mean = torch.from_numpy(shares[own]).to(read) @ flat
         held.fill(ranks.sum_(mean).view(1, *read.shape[1:]))

@@ -14,11 +14,11 @@ from topofl.engine.options import Compute, device_of
 SHARED_WORK = 10_000_000
 """Parameters of all models times minibatch size from which a step uses several threads."""
 
-LINEAR_BYTES = 4 * 2**20
-"""Linear models: bytes of minibatches per call, which stay in cache until the gradient is done.
+RULE_BYTES = 4 * 2**20
+"""Linear models and perceptrons: bytes of minibatches per call, in cache until gradients are done.
 
-Measured with 100 nodes x 128 examples and 1,000 x 13: the best of 1/50 to all nodes per call, 1.2
-to 1.5 times faster than all nodes at once.
+Measured with linear models, 100 nodes x 128 examples and 1,000 x 13: the best of 1/50 to all nodes
+per call, 1.2 to 1.5 times faster than all nodes at once.
 """
 
 SMALLEST_TRIAL = 8
@@ -109,9 +109,9 @@ Fits = Callable[[Plan], bool]
 
 
 def choose_plan(
-    compute: Compute, linear: bool, sizes: Sizes, trial: TimingTrial | None, fits: Fits
+    compute: Compute, by_rule: bool, sizes: Sizes, trial: TimingTrial | None, fits: Fits
 ) -> Plan:
-    """Return the fastest plan that fits into memory: by rule for linear models, else timed.
+    """Return the fastest plan that fits into memory: `by_rule`, else timed.
 
     Larger chunks are tried as long as the time per node decreases, including the time for which
     nodes of a chunk wait for each other. `trial` raises an error if torch.func cannot batch the
@@ -129,9 +129,9 @@ def choose_plan(
         executor = "looped"
     most = max(most, 1)
     share = -(-(together if chunk == "auto" else n) // workers)
-    if linear:
+    if by_rule:
         executor = "batched" if executor == "auto" else executor
-        chunk = max(1, min(LINEAR_BYTES // sizes.batch_bytes, most)) if chunk == "auto" else chunk
+        chunk = max(1, min(RULE_BYTES // sizes.batch_bytes, most)) if chunk == "auto" else chunk
     elif executor == "looped" or n == 1:
         executor = "looped"
     elif executor == "auto" or chunk == "auto":

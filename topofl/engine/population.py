@@ -198,8 +198,11 @@ class Held:
         if self._shares(which):
             self._separate(which, values)
         elif not self.stored.is_meta:
-            places = which if self.place is None else self.place[which]
-            self.stored[self._uploaded(places)] = values
+            self.stored[self._uploaded(self._places(which))] = values
+
+    def _places(self, which: np.ndarray) -> np.ndarray:
+        """Return where rows are stored."""
+        return which if self.place is None else self.place[which]
 
     def _shares(self, which: np.ndarray) -> bool:
         """Return whether a stored row of some rows also serves other rows."""
@@ -214,30 +217,45 @@ class Held:
         another, as where all rows are stored apart.
         """
         if self._shares(which):
-            self._separate(which, self.rows(which))
-        if self.place is None or self.stored.is_meta:
-            return None
-        start = int(self.place[which[0]])
-        consecutive = np.array_equal(self.place[which], start + np.arange(len(which)))
-        return self.stored[start : start + len(which)] if consecutive else None
+            self._separate(which)
+        return None if self.place is None or self.stored.is_meta else self._view(which)
 
-    def _separate(self, which: np.ndarray, values: Tensor) -> None:
-        """Write rows at distinct places, whose stored rows serve others, and store them last."""
+    def read(self, which: np.ndarray) -> Tensor:
+        """Return some rows, to be read: a view if they are stored one after another."""
+        found = self._view(which)
+        return self.rows(which) if found is None else found
+
+    def _view(self, which: np.ndarray) -> Tensor | None:
+        """Return a view of rows that are stored one after another; None of others."""
+        places = self._places(which)
+        if not len(places) or not np.array_equal(places, places[0] + np.arange(len(places))):
+            return None
+        return self.stored[int(places[0]) : int(places[0]) + len(places)]
+
+    def _separate(self, which: np.ndarray, values: Tensor | None = None) -> None:
+        """Store rows at distinct places, whose stored rows serve others, last and apart from these.
+
+        They get values (c, d); None: their own.
+        """
         place = self.place if self.place is not None else np.arange(len(self))
         others = np.setdiff1d(np.arange(len(self)), which)
         used, first, place_of = np.unique(place[others], return_index=True, return_inverse=True)
         if len(used) + len(which) == len(self):
             self.apart()
-            if not self.stored.is_meta:
+            if not self.stored.is_meta and values is not None:
                 self.stored[self._uploaded(which)] = values
             return
-        place = np.empty_like(place)
-        place[others], place[which] = place_of, len(used) + np.arange(len(which))
+        new = np.empty_like(place)
+        new[others], new[which] = place_of, len(used) + np.arange(len(which))
         stored = self.stored.new_empty(len(used) + len(which), *self.stored.shape[1:])
         if not stored.is_meta:
             stored[: len(used)] = self.rows(others[first])
-            stored[len(used) :] = values
-        self._store(stored, place)
+            own = stored[len(used) :]
+            if values is None:  # without a copy in between
+                torch.index_select(self.stored, 0, self._uploaded(self._places(which)), out=own)
+            else:
+                own.copy_(values)
+        self._store(stored, new)
 
     def fill(self, row: Tensor) -> None:
         """Let all rows be equal to one, (1, d); it is stored once unless all are stored apart."""

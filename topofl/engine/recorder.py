@@ -235,6 +235,13 @@ class Recorder:
         )
 
 
+def means_of(columns: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the means of the columns of several runs; those of a single run as they are."""
+    if len(columns) == 1:
+        return columns[0]
+    return {name: sum(one[name] for one in columns) / len(columns) for name in columns[0]}
+
+
 class _Columns:
     """Columns of a table of fixed length that is filled row by row."""
 
@@ -304,6 +311,45 @@ NUMBERS_ELSEWHERE = 2**24
 
 
 class GradientStatistics:
+    """Gradient diversities of one step, of each of the runs that are trained together.
+
+    Parameters
+    ----------
+    rows
+        The nodes of each run; by default there is one run.
+    """
+
+    def __init__(self, rows: Sequence[slice] = (slice(None),)) -> None:
+        self._rows = rows
+        self._sums = [_Sums() for _ in rows]
+
+    def anew(self) -> "GradientStatistics":
+        """Return statistics of the same runs without observations."""
+        return GradientStatistics(self._rows)
+
+    def observe(self, gradients: Sequence[Tensor], nodes: np.ndarray, taken: Tensor) -> None:
+        """Add the gradients (k, *shape) of the `nodes` (k,) where `taken` (k,) is True."""
+        if len(self._sums) == 1:
+            self._sums[0].observe(gradients, taken)
+            return
+        for rows, own in zip(self._rows, self._sums, strict=True):
+            inside = (nodes >= rows.start) & (nodes < rows.stop)
+            if inside.any():
+                own.observe(gradients, taken & torch.from_numpy(inside).to(taken.device))
+
+    def add(self, other: "GradientStatistics") -> None:
+        """Add the observations of another object, whose tensors may be taken over."""
+        for own, more in zip(self._sums, other._sums, strict=True):
+            own.add(more)
+
+    def diversities(self, ranks: Ranks) -> list[float]:
+        """Return the diversity of each run, over the nodes of all ranks."""
+        for own in self._sums:
+            own.add_ranks(ranks)
+        return [own.diversity for own in self._sums]
+
+
+class _Sums:
     """Gradient diversity ``sum_i |g_i|^2 / |sum_i g_i|^2`` of one step.
 
     This is definition 1 of Yin et al. (2018): 1/n if all gradients are equal, 1 if they are
@@ -337,7 +383,7 @@ class GradientStatistics:
                 block.add_(part.sum(0, dtype=torch.float64))
         self._totals[0].add_(torch.stack(norms).square().sum())
 
-    def add(self, other: "GradientStatistics") -> None:
+    def add(self, other: "_Sums") -> None:
         """Add the observations of another object, whose tensors may be taken over."""
         for total, more in zip(self._totals, other._totals, strict=False):
             total.add_(more)

@@ -1,10 +1,10 @@
 """What a run is asked for: its setup, the trace of a dry run, checks of requests of phases."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from numbers import Real
 from typing import Any
 
@@ -21,7 +21,7 @@ from topofl.algorithms.contract.round import Rule, State
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
-from topofl.engine.gradients import Bound, Order, image_order, is_linear
+from topofl.engine.gradients import Bound, Order, image_order, in_closed_form, is_linear
 from topofl.engine.mixing import Aggregate
 from topofl.engine.network import Network
 from topofl.engine.options import Compute, Evaluation
@@ -35,6 +35,18 @@ EXCHANGES = frozenset(("mix", "send", "server"))
 
 Steps = tuple[Training, np.ndarray]
 """Local steps that a phase requests: their settings, and how many each node takes, (n,)."""
+
+
+class NotTogether(ValueError):
+    """Runs cannot be trained together; the message says why.
+
+    Examples
+    --------
+    >>> raise NotTogether("they have different models")
+    Traceback (most recent call last):
+        ...
+    topofl.engine.requests.NotTogether: they have different models
+    """
 
 
 @dataclass(eq=False)
@@ -84,6 +96,8 @@ class Trace:
         Largest number of models that are stored at once.
     common_start
         Whether all nodes must start from the same model.
+    reads_all
+        Whether phases read the number of nodes, those of their examples, or the run's graph.
     """
 
     algorithm: Algorithm
@@ -107,6 +121,7 @@ class Trace:
     fine_tuning: int = field(default=0, init=False)
     stored: int = field(default=0, init=False)
     common_start: bool = field(default=False, init=False)
+    reads_all: bool = field(default=False, init=False)
 
     def anew(self) -> "Trace":
         """Return an empty trace of the same run."""
@@ -311,6 +326,11 @@ class Setup:
     share
         The node with the largest share in the average on which models agree, and its share; None:
         all shares are equal, or not known.
+    parts
+        The setups of several runs whose nodes this one trains, one run after another; see
+        :func:`topofl.engine.together.joined`. Empty: it is one run.
+    matrices_of
+        (mixing matrix of this run) -> those of the parts.
     """
 
     algorithm: Algorithm
@@ -333,6 +353,8 @@ class Setup:
     task: Task
     attack: Attack | None
     share: tuple[int, float] | None = None
+    parts: tuple["Setup", ...] = ()
+    matrices_of: Callable[[MixingMatrix], Sequence[MixingMatrix]] = lambda whole: (whole,)
 
     @property
     def module(self) -> nn.Module:
@@ -340,9 +362,13 @@ class Setup:
         return self.network.module
 
     @property
-    def takes_linear_steps(self) -> bool:
-        """Whether models are linear and trained without an objective of their own."""
-        return is_linear(self.module) and not any(self.trace.bounds.values())
+    def is_planned_by_rule(self) -> bool:
+        """Whether nodes per call follow from a rule: linear models, and gradients in closed form.
+
+        Not if a phase trains by an objective of its own.
+        """
+        known = is_linear(self.module) or in_closed_form(self.module, self.task)
+        return known and not any(self.trace.bounds.values())
 
     @property
     def travels(self) -> bool:
@@ -353,6 +379,12 @@ class Setup:
     def graphs(self) -> Topology | TopologySequence:
         """The graphs that rounds have: the complete graph if no topology was given."""
         return self.topology or complete_graph(self.clients.n)
+
+    @cached_property
+    def rows(self) -> Sequence[slice]:
+        """The nodes of each part; all nodes if this is one run."""
+        ends = accumulate((part.clients.n for part in self.parts), initial=0)
+        return [slice(*pair) for pair in pairwise(ends)] or [slice(0, self.clients.n)]
 
     @cached_property
     def sizes(self) -> np.ndarray:

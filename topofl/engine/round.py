@@ -76,7 +76,8 @@ class Round:
     gradient_losses
         (k,) losses of predicting models in calls of :meth:`gradients`, by phase.
     noted, diverged, steps
-        Numbers that phases noted, nodes that diverged, and the number of local steps of all nodes.
+        Numbers that phases noted, nodes that diverged, and the number of local steps of all nodes
+        of each run: of this one, or of several that are trained together.
     """
 
     setup: Setup
@@ -99,7 +100,15 @@ class Round:
     lr: float | None = field(default=None, init=False)
     gradient_losses: dict[str, list[Tensor]] = field(default_factory=dict, init=False)
     diverged: list[Diverged] = field(default_factory=list, init=False)
-    steps: int = field(default=0, init=False)
+    steps: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps = [0] * len(self.setup.rows)
+
+    def _count_steps(self, counts: np.ndarray, per_step: int) -> None:
+        """Count the steps of each run's nodes, which took `counts` (n,) minibatches."""
+        for k, rows in enumerate(self.setup.rows):
+            self.steps[k] += int(counts[rows].sum()) // per_step
 
     def _enter(self, call: str) -> None:
         """Note a call in a dry run; in a run, raise unless the phase made it in the dry run."""
@@ -122,7 +131,7 @@ class Round:
         """The graph of the round."""
         self._enter("topology")
         if self.setup.topology is None:
-            raise topology_missing(self.setup.algorithm.name, self.n)
+            raise topology_missing(self.setup.algorithm.name, self._n)
         return self.graph
 
     @property
@@ -134,11 +143,17 @@ class Round:
     @property
     def n(self) -> int:
         """Number of nodes."""
+        self.setup.trace.reads_all = True
+        return self._n
+
+    @property
+    def _n(self) -> int:
         return self.setup.clients.n
 
     @property
     def sizes(self) -> np.ndarray:
         """See :attr:`topofl.algorithms.Round.sizes`."""
+        self.setup.trace.reads_all = True
         return self.setup.sizes
 
     def state(self, owner: str) -> State:
@@ -152,7 +167,7 @@ class Round:
             )
         found, gathered = self.states[owner], self.gathered
         if gathered is None:
-            if len(self.models) < self.n and not self.setup.algorithm.phases[owner].rowwise:
+            if len(self.models) < self._n and not self.setup.algorithm.phases[owner].rowwise:
                 raise ValueError(
                     f"the phase {self.phase!r} with rowwise=True must not read the state of the "
                     f"phase {owner!r} without it, which has the rows of all nodes; declare it for "
@@ -195,7 +210,7 @@ class Round:
         participants: np.ndarray | None = None,
     ) -> np.ndarray:
         """See :meth:`topofl.algorithms.Round.train`."""
-        all_counts = counts = training.counts(self.sizes)
+        all_counts = counts = training.counts(self.setup.sizes)
         if participants is not None:
             if participants.dtype != bool or participants.shape != counts.shape:
                 must = f"`participants` must return one boolean per node, shape {counts.shape}"
@@ -228,7 +243,7 @@ class Round:
             trained = np.flatnonzero(counts)
             if models.distinct < len(models):  # trained models are stored apart
                 models.write(trained, models.rows(trained))
-            rows = {key: x[:1] for key, x in state.items() if x.shape[:1] in ((1,), (self.n,))}
+            rows = {key: x[:1] for key, x in state.items() if x.shape[:1] in ((1,), (self._n,))}
         objective = training.objective
         self.setup.trace.bounds[id(objective)] = objective and (objective, rows)
         if missing := sorted(needed - state.keys()):
@@ -271,7 +286,7 @@ class Round:
         mixer = None if weights is None else run.mixing.mixer(weights, len(ranks.nodes))
         rows: State = {}
         if own is not models:
-            rows = {key: ranks.own_rows(x) for key, x in state.items() if has_rows(x, self.n)}
+            rows = {key: ranks.own_rows(x) for key, x in state.items() if has_rows(x, self._n)}
         own_counts = ranks.own_rows(counts)
         steps = int(own_counts.max())
         unequal = own_counts if (own_counts < steps).any() else None
@@ -289,7 +304,7 @@ class Round:
         if run.monitor.policy == "freeze":  # frozen models are unchanged
             counts = counts.copy()
             counts[[found.node for found in run.monitor.found]] = 0
-        self.steps += int(counts.sum()) // training.per_step
+        self._count_steps(counts, training.per_step)
         return counts
 
     def _local_steps(
@@ -304,7 +319,10 @@ class Round:
         how = self.t, bad, run.ranks.nodes, monitor.policy, counts, taken
         statistics = None if self._has_gradients else self.statistics
         divisors = weights if weighted else None
-        return LocalSteps(own, training, rest, *how, statistics, divisors, weighted, monitor.labels)
+        return LocalSteps(
+            own, training, rest, *how, statistics, divisors, weighted, monitor.labels,
+            joined=bool(self.setup.parts),
+        )  # fmt: skip
 
     def _minibatches(
         self, run: Run, training: Training, all_counts: np.ndarray, steps: int
@@ -390,15 +408,16 @@ class Round:
         losses, gradients = run.executor.all_gradients(own, batch, key, frozen)
         if own is not population and own.buffers:
             population.take(own, run.ranks.all_rows)
-        self.steps += self.n
+        self._count_steps(np.ones(self._n, np.int64), 1)
         if self._predicts(population):  # these losses count without local steps
             if self.statistics is not None and not self._has_gradients:
                 out = run.ranks.own_rows(run.monitor.frozen(own.device))
-                self.statistics.observe([gradients], torch.isfinite(losses) & ~out)
+                taken = torch.isfinite(losses) & ~out
+                self.statistics.observe([gradients], run.ranks.nodes, taken)
             self.gradient_losses.setdefault(self.phase, []).append(losses)
             if self.losses is None:
                 self._note_diverged(run, losses[:, None], ~torch.isfinite(losses), float("nan"))
-        return self.all_rows(gradients) if len(population) == self.n else gradients
+        return self.all_rows(gradients) if len(population) == self._n else gradients
 
     def feature_sums(
         self, models: Models, layer: Part, function: Callable[[Tensor, Tensor], Tensor]
@@ -624,7 +643,7 @@ class Round:
         known = [name for name, own in self.setup.trace.noted.items() if own == per_node]
         if not per_node:
             return {name: float(self.noted.get(name, torch.nan)) for name in known}
-        nothing = torch.full((self.n,), torch.nan, dtype=torch.float64, device="cpu")
+        nothing = torch.full((self._n,), torch.nan, dtype=torch.float64, device="cpu")
         return {name: self.noted.get(name, nothing) for name in known}
 
 

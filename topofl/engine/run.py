@@ -28,7 +28,7 @@ from topofl.engine.joining import history_of_others, joined_ranks, tell_history
 from topofl.engine.memory import mapped_files
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_options
 from topofl.engine.ranks import Ranks, one_process
-from topofl.engine.recorder import GradientStatistics, totals_of
+from topofl.engine.recorder import GradientStatistics, means_of, totals_of
 from topofl.engine.requests import Setup, checked_state
 from topofl.engine.round import Round, computed_round
 from topofl.engine.saving import (
@@ -40,6 +40,7 @@ from topofl.engine.saving import (
 from topofl.engine.setup import resolve
 from topofl.engine.stages import Before, evaluation_columns, scores_of
 from topofl.engine.state import Run, plan_of_checkpoint
+from topofl.engine.together import joined
 from topofl.history import History, evaluation_record
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
@@ -192,15 +193,36 @@ def run_of(
             return history_of_others(ranks)
         if not ranks.is_first:
             callbacks, progress = (), False
-        history = _run_part(setup, ranks, replace(saving, folder=folder), callbacks, progress)
+        (history,) = _run_part(setup, ranks, replace(saving, folder=folder), callbacks, progress)
         tell_history(ranks, history)
         return history
 
 
+def run_together(setups: Sequence[Setup], callbacks: Sequence[Callback] = ()) -> list[History]:
+    """Train several runs as one, and return the history of each.
+
+    Each has the numbers of its run alone up to rounding, since sums may be taken in another order.
+    Nothing is saved. Events have the models of all runs, and the columns of their nodes together.
+
+    Raises
+    ------
+    NotTogether
+        If they cannot be trained together.
+    DivergenceError, ValueError
+        As :func:`run`: what one of them meets alone ends all of them.
+    """
+    whole = joined(setups)
+    ranks = one_process(whole.clients.n, whole.device)
+    return _run_part(whole, ranks, Saving(), callbacks, progress=False)
+
+
 def _run_part(
     setup: Setup, ranks: Ranks, saving: Saving, callbacks: Sequence[Callback], progress: bool | str
-) -> History:
-    """Run the part of this rank, from its last checkpoint on if there is one to resume from."""
+) -> list[History]:
+    """Run the part of this rank, from its last checkpoint on if there is one to resume from.
+
+    Returns the history of the run, or of each run if several are trained together.
+    """
     paths = saving.folder, setup.compute.scratch
     folder, scratch = (None if path is None else Path(path) for path in paths)
     with reserved_folder(folder, ranks) as lock, mapped_files(scratch) as files:
@@ -229,8 +251,7 @@ def _run_part(
                 _run_round(run, t, checkpoints)
         values = {"seconds": time.perf_counter() - began, "rounds": run.rounds}
         run.emit(Event("end", run.rounds, values, run.models))
-        meta |= {"diverged": [one._asdict() for one in run.monitor.found]}
-        return run.recorder.history(meta, run.trained() if saving.models else None)
+        return run.histories(saving.models)
 
 
 def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
@@ -244,14 +265,20 @@ def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
 
 
 def _evaluate(
-    run: Run, current: Round, before: Before = None, diversity: float = math.nan
+    run: Run, current: Round, before: Before = None, diversities: Sequence[float] = ()
 ) -> dict[str, float]:
-    """Evaluate the models, record all columns, and return those of one number."""
+    """Evaluate the models, record all columns, and return those of one number.
+
+    With several runs, numbers are means over all of them.
+    """
     began = time.perf_counter()
     noted = current.noted_values(per_node=True)
-    scores = evaluation_columns(run, before, diversity, noted)
-    recorded = evaluation_record(run.recorder.add_evaluation({"round": run.done} | scores))
-    return recorded | {"seconds": time.perf_counter() - began}
+    columns = evaluation_columns(run, before, diversities or [math.nan] * len(run.recorders), noted)
+    recorded = [
+        evaluation_record(recorder.add_evaluation({"round": run.done} | own))
+        for recorder, own in zip(run.recorders, columns, strict=True)
+    ]
+    return means_of(recorded) | {"seconds": time.perf_counter() - began}
 
 
 def _run_round(run: Run, t: int, checkpoints: CheckpointSchedule) -> None:
@@ -275,27 +302,36 @@ def _round(run: Run, t: int) -> tuple[list[Diverged], dict[str, float], dict[str
     run.begin_round(t)
     evaluated = run.evaluated(t + 1)
     measured = evaluated and "gradient_diversity" not in run.setup.evaluation.without
-    statistics = GradientStatistics() if measured else None
+    statistics = GradientStatistics(run.setup.rows) if measured else None
     current = computed_round(run, states=run.states, statistics=statistics)
     before_exchange = _apply_phases(run, current, evaluated)
-    totals = {"steps": current.steps, **totals_of(current.exchanges, current.used)}
-    if run.setup.trace.pushes:
-        weights = current.all_rows(run.models.push_sum_weights)
-        totals |= {"smallest_push_weight": float(weights.min())}
-    totals |= current.noted_values(per_node=False)
-    losses = current.node_losses
-    if run.setup.compute.distributed:
-        totals |= run.ranks.traffic(current.used)
-    columns = run.recorder.add_round(losses, run.models.n, totals, current.used)
+    columns = _recorded_round(run, current)
     if not evaluated:
         return current.diverged, columns, None
-    diversity = math.nan
-    if statistics:
-        statistics.add_ranks(run.ranks)
-        diversity = statistics.diversity
+    diversities = statistics.diversities(run.ranks) if statistics else []
     statistics = current.statistics = None  # frees its memory before the evaluation
     run.lr = current.lr
-    return current.diverged, columns, _evaluate(run, current, before_exchange, diversity)
+    return current.diverged, columns, _evaluate(run, current, before_exchange, diversities)
+
+
+def _recorded_round(run: Run, current: Round) -> dict[str, float]:
+    """Record a round, of each run if there are several, and return its columns of one number."""
+    setup, losses, noted = run.setup, current.node_losses, current.noted_values(per_node=False)
+    weights = current.all_rows(run.models.push_sum_weights) if setup.trace.pushes else None
+    traffic = run.ranks.traffic(current.used) if setup.compute.distributed else {}
+    columns = []
+    for k, (recorder, rows) in enumerate(zip(run.recorders, setup.rows, strict=True)):
+        exchanges, used = current.exchanges, current.used
+        if setup.parts:
+            exchanges = [e._replace(weights=setup.matrices_of(e.weights)[k]) for e in exchanges]
+            used = used and setup.matrices_of(used)[k]
+        totals = {"steps": current.steps[k], **totals_of(exchanges, used)}
+        if weights is not None:
+            totals |= {"smallest_push_weight": float(weights[rows].min())}
+        totals |= noted | traffic
+        own = None if losses is None else losses[rows]
+        columns.append(recorder.add_round(own, rows.stop - rows.start, totals, used))
+    return means_of(columns)
 
 
 def _emit_divergence(run: Run, found: Sequence[Diverged]) -> None:

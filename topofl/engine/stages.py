@@ -6,7 +6,7 @@ consensus distance, push-sum weights, and user-defined values per node.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,20 +32,25 @@ Before = Mapping[str, Scores] | None
 
 
 def evaluation_columns(
-    run: Run, before: Before, diversity: float, noted: Mapping[str, Tensor]
-) -> dict[str, Any]:
-    """Return the columns of an evaluation at the end of a round.
+    run: Run, before: Before, diversities: Sequence[float], noted: Mapping[str, Tensor]
+) -> list[dict[str, Any]]:
+    """Return the columns of an evaluation at the end of a round, of each run.
 
-    Scores right `before` an exchange, the `diversity` of gradients, and the values per node that
+    Scores right `before` an exchange, the diversities of gradients, and the values per node that
     phases `noted` are from within the round.
     """
-    columns: dict[str, Any] = {**_scores_of_stages(run, before)}
-    left_out = "consensus_distance" in run.setup.evaluation.without
-    distance = math.nan if left_out else _consensus_distance(run)
-    columns |= {"consensus_distance": distance, "gradient_diversity": diversity}
+    scores, others = _scores_of_stages(run, before), dict(noted) | _node_values(run)
     if run.setup.trace.pushes:
-        columns |= {"push_weight": run.ranks.all_rows(run.models.push_sum_weights).clone()}
-    return columns | dict(noted) | _node_values(run)
+        weights = run.ranks.all_rows(run.models.push_sum_weights).clone()
+        others = {"push_weight": weights} | others
+    left_out = "consensus_distance" in run.setup.evaluation.without
+    columns = []
+    for rows, diversity in zip(run.setup.rows, diversities, strict=True):
+        distance = math.nan if left_out else _consensus_distance(run, rows)
+        numbers = {"consensus_distance": distance, "gradient_diversity": diversity}
+        own = ({name: x[rows] for name, x in some.items()} for some in (scores, others))
+        columns.append({**next(own), **numbers, **next(own)})
+    return columns
 
 
 def _scores_of_stages(run: Run, before: Before) -> dict[str, Tensor]:
@@ -75,13 +80,15 @@ def _scores_of_stages(run: Run, before: Before) -> dict[str, Tensor]:
     }
 
 
-def _consensus_distance(run: Run) -> float:
-    """Return the consensus distance of the honest nodes' shared columns.
+def _consensus_distance(run: Run, rows: slice) -> float:
+    """Return the consensus distance of the honest nodes' shared columns, of one run's rows.
 
     All columns count if none are shared. Models that are stored once are represented by one.
     """
     models, files, ranks, mixing = run.models, run.files, run.ranks, run.mixing
-    if models.distinct == 1 and len(models) == models.n:
+    if run.setup.parts:
+        flat = models.rows(rows)
+    elif models.distinct == 1 and len(models) == models.n:
         flat = models.rows(slice(0, 1))
     elif mixing.attack is not None:
         flat = models.rows(slice(None))[ranks.own_rows(~mixing.is_attacker)]
@@ -100,6 +107,8 @@ def scores_of(run: Run, neighbors: Neighbors | None = None) -> dict[str, Scores]
 
     With `neighbors`, the models are interpolated with nearest training examples.
     """
+    if run.setup.parts:
+        return _scores_of_parts(run)
     plan, models, executor, sets = (
         run.setup.evaluation_plan, run.models, run.executor, run.sets
     )  # fmt: skip
@@ -111,6 +120,22 @@ def scores_of(run: Run, neighbors: Neighbors | None = None) -> dict[str, Scores]
     columns = [values for scores in found.values() for values in scores.values()]
     gathered = iter(run.ranks.all_rows(torch.stack(columns, 1)).unbind(1))
     return {name: {score: next(gathered) for score in scores} for name, scores in found.items()}
+
+
+def _scores_of_parts(run: Run) -> dict[str, Scores]:
+    """Return the scores of several runs' models, evaluated one run after another.
+
+    They are copied, since sums of products depend on how memory is aligned.
+    """
+    found: list[dict[str, Scores]] = []
+    for setup, rows in zip(run.setup.parts, run.setup.rows, strict=True):
+        models = Population.alone(run.models.rows(rows).clone(), run.models.layout)
+        own = replace(run, setup=setup, models=models, ranks=models.ranks, sets=setup.sets)
+        found.append(scores_of(own))
+    return {
+        name: {score: torch.cat([one[name][score] for one in found]) for score in scores}
+        for name, scores in found[0].items()
+    }
 
 
 def _finite(run: Run, scores: dict[str, Scores], lr: float | None) -> dict[str, Scores]:

@@ -34,11 +34,12 @@ from topofl.engine.mixing import Mixing
 from topofl.engine.network import copy_of_trained
 from topofl.engine.options import Compute, Evaluation
 from topofl.engine.plan import Plan, TimingTrial, choose_plan, least_plans
-from topofl.engine.population import Population, initial_population
-from topofl.engine.ranks import Ranks
+from topofl.engine.population import Held, Layout, Population, initial_population
+from topofl.engine.ranks import Ranks, one_process
 from topofl.engine.recorder import Recorder
-from topofl.engine.requests import Setup, checked_state
+from topofl.engine.requests import NotTogether, Setup, checked_state
 from topofl.engine.shards import data_of_rank, divided, sharded_names
+from topofl.history import History
 from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology
 from topofl.trained import Normalization, Trained
@@ -69,8 +70,9 @@ class Run:
     states, sharded
         The states of the phases, and for each phase the names of the tensors in its state that have
         the rows of this rank.
-    recorder
-        What the history will have.
+    recorders
+        What the history of each run will have: of this run, or of several that are trained
+        together.
     files
         The files that hold the models; None: they are in memory.
     callbacks
@@ -95,7 +97,7 @@ class Run:
     sets: Mapping[str, Evaluated]
     states: dict[str, State]
     sharded: Mapping[str, Collection[str]]
-    recorder: Recorder
+    recorders: Sequence[Recorder]
     files: MappedFiles | None
     callbacks: Sequence[Callback]
     graph: Topology
@@ -127,6 +129,8 @@ class Run:
         models = _initial_models(setup, ranks, files)
         members = [of_nodes["train"][node] for node in ranks.nodes]
         executor = _executor(setup, dataset, members, models, choose)
+        if setup.parts and executor.plan.workers > 1:
+            raise NotTogether("each run uses several threads")
         phases = algorithm.phases
         states = {key: checked_state(key, "init", own.init(models)) for key, own in phases.items()}
         known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
@@ -134,15 +138,22 @@ class Run:
         return cls(
             setup, rounds, algorithm, ranks, models, executor,
             Mixing(
-                ranks, compute.dtype, executor, known_matrices, setup.seed, setup.attack, files
+                ranks, compute.dtype, executor, known_matrices, setup.seed, setup.attack, files,
+                setup.matrices_of,
             ),
             DivergenceMonitor(
                 compute.on_divergence, setup.clients.n, attack=attack, labels=graphs.nodes
             ),
             of_nodes, sets, states, sharded_names(phases, states, models),
-            Recorder(rounds, setup.evaluation.every, compute.distributed), files, callbacks,
-            graphs.at(0),
+            [Recorder(rounds, setup.evaluation.every, compute.distributed) for _ in setup.rows],
+            files, callbacks, graphs.at(0),
         )  # fmt: skip
+
+    @property
+    def recorder(self) -> Recorder:
+        """What the history of a single run will have."""
+        (found,) = self.recorders
+        return found
 
     @property
     def t(self) -> int:
@@ -257,6 +268,19 @@ class Run:
         evaluation, before = self.setup.evaluation, found.marker["rounds"]
         tuned = is_due(evaluation, "fine_tuned", self.rounds, before)
         return "fine-tuned" if "fine_tuned" in self.setup.stages and not tuned else ""
+
+    def histories(self, models: bool) -> list[History]:
+        """Return the history of each run, with its trained models if they are wanted.
+
+        Models that are trained together with those of other runs are not returned.
+        """
+        found, runs = [], self.setup.parts or (self.setup,)
+        for setup, rows, recorder in zip(runs, self.setup.rows, self.recorders, strict=True):
+            own = [one for one in self.monitor.found if rows.start <= one.node < rows.stop]
+            diverged = [one._replace(node=one.node - rows.start)._asdict() for one in own]
+            meta = replace(self, setup=setup).metadata() | {"diverged": diverged}
+            found.append(recorder.history(meta, self.trained() if models else None))
+        return found
 
     def trained(self) -> Trained | None:
         """Return the current models on the CPU, with everything that predictions need.
@@ -380,18 +404,21 @@ def _executor(
     examples = Examples.of(dataset, setup.device, compute.dtype, setup.clients.augment)
     targets = dataset.learned(compute.dtype).to(setup.device)
     draws, bounds = network.drawing is not None, setup.trace.bounds_on(setup.device)
-    batches = Batches(members, setup.seed, examples.augment, models.ranks.nodes, draws)
+    numbers, seeds = _numbers_and_seeds(setup, models.ranks)
+    batches = Batches(members, seeds, examples.augment, numbers, draws)
 
     def executor(plan: Plan) -> Executor:
         build = partial(new_gradients, network, plan.executor, setup.order, compute, setup.task)
-        return Executor(plan, examples, targets, batches, build, network.unpadded)
+        rows = setup.rows if setup.parts else None
+        return Executor(plan, examples, targets, batches, build, rows, network.unpadded)
 
     def trial(name: str, chunk: int, nodes: int) -> None:
         tried = executor(Plan(name, chunk, 1, 1))
         (minibatches,) = tried.on_device([batches.at(0, int(largest), "probe")])
         with _explaining_compile_errors(compute.compile), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")  # which is measured
-            for rows, bound in product(tried.chunks(nodes), bounds):
+            chunks = [rows for rows in tried.chunks(nodes) if rows.start < nodes]
+            for rows, bound in product(chunks, bounds):
                 tried.gradients(0, models.views_of(rows), minibatches, rows, None, bound)
 
     plan = choose(trial)
@@ -414,8 +441,25 @@ def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
         ) from error
 
 
+def _numbers_and_seeds(setup: Setup, ranks: Ranks) -> tuple[np.ndarray, int | list[int]]:
+    """Return the numbers of this rank's nodes in their runs, and the seeds of these runs."""
+    if not setup.parts:
+        return ranks.nodes, setup.seed
+    sizes = [part.clients.n for part in setup.parts]
+    seeds = [part.seed for part, n in zip(setup.parts, sizes, strict=True) for _ in range(n)]
+    return np.concatenate([np.arange(n) for n in sizes]), seeds
+
+
 def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Population:
     """Return the models of the nodes of this rank at the start of a run."""
+    if setup.parts:
+        parts = (
+            _initial_models(part, one_process(part.clients.n, ranks.device), None)
+            for part in setup.parts
+        )
+        flat = torch.cat([part.flat for part in parts])
+        graph = setup.graphs if isinstance(setup.graphs, Topology) else None
+        return Population(Held(flat), Layout.of(setup.module), ranks, graph=graph)
     return initial_population(
         setup.module, setup.clients.n, init=setup.init, seed=setup.seed, device=setup.device,
         dtype=setup.compute.dtype,
@@ -438,10 +482,12 @@ def _plan_chooser(setup: Setup, plan: Plan | None, ranks: Ranks, dataset: Datase
     if free is not None and setup.device.type == "cpu":
         free //= processes_on_machine()  # which start together
     need.check([plan] if plan else least_plans(setup.compute, need.sizes.n), free)
-    linear = setup.takes_linear_steps
+    by_rule, sizes = setup.is_planned_by_rule, need.sizes
+    if setup.parts:  # each run is computed as it would be alone
+        sizes = footprint(setup.parts[0], list(setup.parts[0].trace.mixed[0])).sizes
 
     def choose(trial: TimingTrial) -> Plan:
-        return plan or choose_plan(setup.compute, linear, need.sizes, trial, need.fits_into(free))
+        return plan or choose_plan(setup.compute, by_rule, sizes, trial, need.fits_into(free))
 
     # all ranks use the executor that rank 0 timed
     unknown = Plan("", 0, 0, 0)

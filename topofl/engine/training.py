@@ -78,6 +78,9 @@ class LocalSteps:
     first_directions
         In the first step of a run: name of the term, nodes (k,), and mask (k,) of directions that
         are not finite although their gradients were.
+    joined
+        Whether several runs are trained together. Gradients are then taken at copies, since sums of
+        products depend on how memory is aligned.
     rows
         The rows of these nodes in `models`: all, or those of a chunk of nodes that take their steps
         together, of which all other tensors are then.
@@ -97,6 +100,7 @@ class LocalSteps:
     weighted: Sequence[int] = ()
     labels: Sequence[object] = ()
     dry: bool = False
+    joined: bool = False
     first_directions: list[tuple[str, np.ndarray, Tensor]] = field(default_factory=list)
     rows: slice = field(default_factory=lambda: slice(None))
 
@@ -248,8 +252,11 @@ class LocalSteps:
     def gradients(self, k: int, differentiate: Differentiate, memory: Buffers) -> Found:
         """Return the losses and gradients of step k, taken at the gradient point of the phase."""
         at = self.training.at
-        if at is None:
+        if at is None and not self.joined:
             return differentiate(-1, self.parameters)
+        if at is None:
+            full = memory.take("point", tuple(self.flat.shape), self.flat.dtype).copy_(self.flat)
+            return differentiate(-1, self.models.layout.views(full))
         theta, own, step = self._trained_columns(self.flat), self._states[0], self.step(k)
 
         def checked(name: str, values: Tensor) -> Tensor:
@@ -425,7 +432,8 @@ def _take_steps(
     minibatches = executor.on_device(batches)
     per_step = job.training.minibatches
     steps = [minibatches[k : k + per_step] for k in range(0, len(minibatches), per_step)]
-    observed = [GradientStatistics() for _ in executor.memory]  # of each thread
+    statistics = job.statistics or GradientStatistics()
+    observed = [statistics.anew() for _ in executor.memory]  # of each thread
     if mixer is None:
         losses = _train_separately(executor, job, steps, observed)
     else:
@@ -457,7 +465,7 @@ def _train_separately(
         found = executor.gradients(worker, at, minibatches, chunk.rows, chunk.trained, bound)
         if k == 0 and which == -1 and job.statistics is not None:
             out = chunk.bad if idle is None else chunk.bad | idle
-            observed[worker].observe(found[1], ~out)
+            observed[worker].observe(found[1], chunk.nodes, ~out)
         return found
 
     def train(worker: int, rows: slice) -> None:
@@ -567,7 +575,7 @@ class _MixedGradients:
             losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
             self.losses[rows, k] = losses
         if k == 0 and self.job.statistics is not None:
-            self.observed[worker].observe(found, ~chunk.bad)
+            self.observed[worker].observe(found, chunk.nodes, ~chunk.bad)
         own = self._place(worker, rows)
         for view, g in zip(chunk.models.layout.views(own), found, strict=True):
             view.copy_(g)

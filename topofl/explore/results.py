@@ -28,6 +28,7 @@ MEASURES = {
     "max degree": "largest degree",
     "messages per round": "messages of all nodes per round",
     "MB per round": "MB of all nodes per round",
+    "MB per round by all-reduce": "MB of all nodes by all-reduce in groups",
     "spectral gap": "spectral gap",
 }
 """Columns of :func:`topofl.metrics.compare`, and what the explorer calls them."""

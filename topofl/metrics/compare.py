@@ -40,7 +40,7 @@ from topofl.metrics._rounds import (
     recorded_costs,
     recorded_matrices,
 )
-from topofl.metrics.cost import COSTS, message_size
+from topofl.metrics.cost import costs_of_run, message_size
 from topofl.metrics.hardware import AnyHardware, as_hardware
 from topofl.metrics.labels import check_row_per_node
 from topofl.metrics.spectral import largest_share, share_in_words
@@ -262,7 +262,9 @@ def compare(
         * data: label heterogeneity of neighborhoods, cliques and communities.
         * cost: messages and megabytes (10^6 bytes) per round. For graphs, one message of
           `n_parameters` per edge; for a History, the messages sent in all phases of the run,
-          including those that choose peers, averaged over all rounds.
+          including those that choose peers, averaged over all rounds. "MB per round by all-reduce"
+          takes groups of nodes to exchange parts of sums instead, as in :func:`round_cost`: an
+          assumption that does not hold if nodes need each model or send compressed differences.
 
         For a periodic sequence, per-round metrics are means over a period (max degree: the
         maximum); for any other sequence, means over the first ten rounds.
@@ -524,8 +526,7 @@ def over_rounds(
     values = dict(zip(distinct, numbers.rows, strict=True))
     supports = {key: one.support() for key, one in distinct.items()} if "edges" in names else {}
     is_directed = any(graph.is_directed for graph in supports.values())
-    of_run = recorded_costs(x)
-    costs = {} if of_run is None else {name: cost.cost_of_rounds(of_run, name) for name in COSTS}
+    costs = {} if recorded_costs(x) is None else costs_of_run(x)
     lengths = shape.rounds_until_strong(source, max(wanted) + 1)
     rows = []
     for t in wanted:

@@ -1,12 +1,13 @@
 """Predicted deviation of nodes from their mean model, with sums over a horizon or a discount."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import nn
 
+from topofl._linalg import spectral
 from topofl._support.check import check_choice, check_positive
 from topofl._support.public import public
 from topofl.data.partition import Partition, check_clients
@@ -19,6 +20,7 @@ from topofl.metrics.hops import (
     MOST_HOPS,
     accumulated_noise,
     check_hops,
+    deviation_of,
     independent,
     mean_square,
     neighborhood_heterogeneity,
@@ -154,9 +156,9 @@ def predicted_deviation(
     minibatches, seed
         Minibatches per node, at least 2 (default 8), and the seed with which they are drawn.
     lr, curvature
-        Learning rate, and the curvature of the loss along the directions in which nodes deviate,
-        both above 0; their product is at most 1. Both or neither; with them, W must be doubly
-        stochastic.
+        Learning rate, and the curvature of the loss along the directions in which nodes deviate, as
+        :func:`topofl.metrics.curvature` measures it, both above 0; their product is at most 1.
+        Both or neither; with them, W must be doubly stochastic.
     rounds, weights
         As in :func:`topofl.metrics.accumulated_noise`.
 
@@ -373,17 +375,60 @@ def _coherent_without_end(
     name: str,
 ) -> float:
     """Return the same over all hops, from the deviations that every period repeats."""
-    rest = float(np.max(discount)) ** len(matrices)
-    tolerance = max(CONVERGED * (1 - rest), 16 * np.finfo(float).eps)
-    deviations, hop = np.zeros_like(apart), 0
-    for _ in range(MOST_HOPS // len(matrices)):
-        before, squares = deviations, []
+
+    def period(deviations: np.ndarray) -> Iterator[np.ndarray]:
         for matrix in matrices:
-            deviations, hop = matrix @ (discount * deviations + apart), hop + 1
-            squares.append(mean_square(deviations, hop * rounding))
+            deviations = matrix @ (discount * deviations + apart)
+            yield deviations
+
+    *_, first = period(np.zeros_like(apart))
+    rounding *= len(matrices)
+    first[np.abs(first) <= rounding] = 0.0  # which the sum over all hops would enlarge
+    rest = np.broadcast_to(discount, apart.shape[1]) ** len(matrices)
+    if len(apart) <= spectral.DENSE_LIMIT:
+        repeated = _solved(first, deviation_of(matrices), rest, name)
+    else:
+        repeated = _by_periods(period, first, float(rest.max()), MOST_HOPS // len(matrices), name)
+    return float(np.mean([mean_square(one, rounding) for one in period(repeated)]))
+
+
+LARGEST_SUM = 1e11
+"""Norm of a sum of powers from which on rounding errors would count."""
+
+
+def _solved(first: np.ndarray, deviation: np.ndarray, rest: np.ndarray, name: str) -> np.ndarray:
+    """Return X with ``X = first + deviation X rest``, with a factor in `rest` for each column."""
+    repeated = np.empty_like(first)
+    for factor in np.unique(rest):
+        system, own = np.eye(len(first)) - factor * deviation, rest == factor
+        try:
+            total = np.linalg.inv(system)
+        except np.linalg.LinAlgError:
+            total = np.full_like(system, np.inf)
+        if np.linalg.norm(total, 1) > LARGEST_SUM:
+            raise TopologyError(
+                f"the sum over all hops of {name} does not converge, since some nodes do not "
+                "average and `lr` times `curvature` is too small; use a number of hops"
+            )
+        repeated[:, own] = total @ first[:, own]
+    return repeated
+
+
+def _by_periods(
+    period: Callable[[np.ndarray], Iterator[np.ndarray]],
+    deviations: np.ndarray,
+    rest: float,
+    most: int,
+    name: str,
+) -> np.ndarray:
+    """Return deviations that a period does not change, from those after the first one."""
+    tolerance = max(CONVERGED * (1 - rest), 16 * np.finfo(float).eps)
+    for _ in range(most):
+        before = deviations
+        *_, deviations = period(before)
         # A period shrinks the distance from the limit at least by the factor `rest`.
         if rest * np.linalg.norm(deviations - before) <= tolerance * np.linalg.norm(deviations):
-            return float(np.mean(squares))
+            return deviations
     raise TopologyError(
         f"the sum over all hops of {name} did not converge within {MOST_HOPS:,} hops, since "
         "`lr` times `curvature` is too small; use a number of hops"

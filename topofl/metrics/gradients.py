@@ -1,8 +1,8 @@
-"""Measurements at a model: statistics of gradients, and seconds of steps."""
+"""Measurements at a model: statistics of gradients, curvature, and seconds of steps."""
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._support.check import check_int, shown
+from topofl._support.check import as_array, check_finite, check_int, shown
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data.partition import Partition, check_clients
@@ -19,6 +19,7 @@ from topofl.tasks import Task, classification
 
 __all__ = [
     "GradientStatistics",
+    "curvature",
     "gradient_statistics",
     "step_seconds",
 ]
@@ -108,8 +109,7 @@ def gradient_statistics(
         rng = stream(seed, "minibatches of gradient statistics", node)
         drawn = (rng.permutation(examples)[:batch_size] for _ in range(minibatches))
         found = (_gradients(module, parameters, loss, clients, indices) for indices in drawn)
-        vectors = (torch.cat([part.reshape(-1) for part in parts]) for parts in found)
-        gradients = np.stack([vector.double().cpu().numpy() for vector in vectors])
+        gradients = np.stack([_flat(parts).double().cpu().numpy() for parts in found])
         means.append(gradients.mean(axis=0))
         variances.append(gradients.var(axis=0, ddof=1).sum())
     stacked, noise = np.stack(means), float(np.mean(variances))
@@ -142,12 +142,134 @@ def _gradients(
     loss: Callable[..., Tensor],
     clients: Partition,
     indices: np.ndarray,
+    shares: np.ndarray | None = None,
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of the mean loss on a minibatch."""
-    inputs = clients.dataset.examples(indices).to(parameters[0].device)
-    targets = clients.dataset.learned()[torch.from_numpy(indices)].to(inputs.device)
-    with torch.enable_grad():
-        return torch.autograd.grad(loss(module(inputs), targets).mean(), parameters)
+    """Return the gradients of the mean loss on a minibatch.
+
+    With the share of each example, those of the sum with these, which are differentiable.
+    """
+    device, dtype = parameters[0].device, parameters[0].dtype
+    inputs = clients.dataset.examples(indices, dtype).to(device)
+    targets = clients.dataset.learned(dtype)[torch.from_numpy(indices)].to(device)
+    try:
+        with torch.enable_grad():
+            losses = loss(module(inputs), targets)
+            if shares is None:
+                return torch.autograd.grad(losses.mean(), parameters)
+            total = losses @ torch.from_numpy(shares).to(losses)
+            return torch.autograd.grad(total, parameters, create_graph=True)
+    except RuntimeError as error:
+        raise ValueError(
+            "`model` must take the inputs of `clients` and give what the task compares, it "
+            f"raised {shown(error, 200)}"
+        ) from error
+
+
+def _flat(parts: Sequence[Tensor]) -> Tensor:
+    """Return one vector of all numbers."""
+    return torch.cat([part.reshape(-1) for part in parts])
+
+
+EXAMPLES = 512
+"""Examples of which second derivatives are taken at a time."""
+
+
+@public
+def curvature(
+    clients: Partition,
+    directions: GradientStatistics | np.ndarray,
+    *,
+    model: nn.Module,
+    task: Task | None = None,
+) -> float:
+    """Return the curvature of the loss along directions, ``<V, V A> / ||V||_F^2``.
+
+    A is the Hessian of the mean over nodes of their losses, each on all of a node's examples. Along
+    one direction this is the Rayleigh quotient of A; along several, their mean by squared lengths.
+
+    See the page :doc:`How many hops count </docs/concepts/how-many-hops>`.
+
+    Parameters
+    ----------
+    clients
+        The data of the nodes.
+    directions
+        V, (m, d): a direction in each row, with the trained parameters in the order of
+        ``model.parameters()``. Or what :func:`gradient_statistics` has measured: V are the
+        deviations of the nodes' gradients from their mean, and the result is the curvature that
+        :func:`predicted_deviation` takes. Each direction takes a pass over all examples.
+    model, task
+        As in :func:`predicted_deviation`. Dropout is off. Derivatives have the precision of the
+        model; piecewise linear layers such as ReLU count as linear.
+
+    Returns
+    -------
+    float
+        Negative if the loss curves downward along the directions, as it may for deep networks.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another kind, if `directions` do not fit the model, are not finite or
+        are all 0, or if a layer of the model has no second derivative.
+
+    References
+    ----------
+    Pearlmutter, "Fast exact multiplication by the Hessian" (1994).
+
+    Examples
+    --------
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=5, per_node=2, seed=0)
+    >>> model = models.logistic_regression(64)
+    >>> found = gradient_statistics(clients, model=model, batch_size=32)
+    >>> 0 < curvature(clients, found, model=model) < 10
+    True
+    """
+    loss = _checked_loss(model, clients, task)
+    module = copy.deepcopy(model).eval()
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    rows = _checked_directions(directions, sum(p.numel() for p in parameters))
+    order = np.concatenate(clients.train)
+    shares = np.concatenate([np.full(len(own), 1 / len(own)) for own in clients.train]) / clients.n
+    total = 0.0
+    for first in range(0, len(order), EXAMPLES):
+        some = slice(first, first + EXAMPLES)
+        found = _gradients(module, parameters, loss, clients, order[some], shares[some])
+        with torch.enable_grad():
+            gradient = _flat(found)
+        if gradient.requires_grad:  # the loss is not linear
+            total += _along(gradient, parameters, torch.from_numpy(rows).to(gradient))
+    return total / float(np.square(rows).sum())
+
+
+def _checked_directions(directions: Any, d: int) -> np.ndarray:
+    """Return directions (m, d) as float64, or raise."""
+    if isinstance(directions, GradientStatistics):
+        directions = directions.means - directions.means.mean(axis=0)
+    rows = check_finite("directions", as_array("directions", directions, dtype=np.float64))
+    if rows.ndim != 2 or rows.shape[1] != d:
+        raise ValueError(
+            f"`directions` must have one number for each of the {d} trained parameters of `model` "
+            f"in each row, shape (m, {d}), got shape {rows.shape}"
+        )
+    if not rows.any():
+        raise ValueError("`directions` must have an entry other than 0, got none")
+    return rows
+
+
+def _along(gradient: Tensor, parameters: list[nn.Parameter], rows: Tensor) -> float:
+    """Return the sum of the second derivatives along rows, of which `gradient` is the first."""
+    how: dict[str, Any] = {"retain_graph": True, "materialize_grads": True}
+    try:
+        return sum(
+            float(_flat(torch.autograd.grad(gradient, parameters, row, **how)) @ row)
+            for row in rows
+        )
+    except RuntimeError as error:
+        raise ValueError(
+            f"`model` must have second derivatives, it raised {shown(error, 200)}"
+        ) from error
 
 
 FIRST_STEPS = 2
@@ -214,16 +336,10 @@ def step_seconds(
     for _ in range(FIRST_STEPS + steps):
         indices = rng.permutation(clients.train[0])[:batch_size]
         began = time.perf_counter()
-        try:
-            gradients = _gradients(module, parameters, loss, clients, indices)
-            with torch.no_grad():
-                for parameter, gradient in zip(parameters, gradients, strict=True):
-                    parameter.sub_(gradient, alpha=1e-6)  # its length does not matter
-        except RuntimeError as error:
-            raise ValueError(
-                "`model` must take the inputs of `clients` and give what the task compares, it "
-                f"raised {shown(error, 200)}"
-            ) from error
+        gradients = _gradients(module, parameters, loss, clients, indices)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.sub_(gradient, alpha=1e-6)  # its length does not matter
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         taken.append(time.perf_counter() - began)

@@ -51,6 +51,9 @@ MOST_HOPS = 20_000
 CONVERGED = 1e-12
 """Relative tolerance of sums without end that are not solved for."""
 
+MOST_DOUBLINGS = 40
+"""Largest number of times that sums of powers are doubled; rounding would dominate after more."""
+
 BAND_COST = 1e10
 """Largest n times squared bandwidth for which a linear system is solved directly."""
 
@@ -298,6 +301,14 @@ def _summed(source: MixingSequence, values: np.ndarray, discount: float, around:
     )
 
 
+def deviation_of(matrices: Sequence[MixingMatrix]) -> np.ndarray:
+    """Return ``Q - J`` for the product Q of the rounds of a period, (n, n)."""
+    product = np.eye(matrices[0].n)
+    for matrix in matrices:
+        product = matrix @ product
+    return product - 1 / len(product)
+
+
 @public
 def neighborhood_heterogeneity(
     x: Mixable,
@@ -499,6 +510,8 @@ def accumulated_noise(
     source = as_rounds(x, weights)
     if hops == "inf" or source.n > EXACT_LIMIT:
         known = _of_spectrum(source, hops, discount)
+        if known is None and hops == "inf" and rounds is None:
+            known = _of_repeated_rounds(source, discount)
         if known is not None:
             return known
     return accumulated(source, independent(source.n, probes, seed), hops, discount, rounds)
@@ -528,6 +541,38 @@ def _of_spectrum(source: MixingSequence, hops: int | str, discount: float) -> fl
         terms = (discount ** (k - 1) * float((squares**k).sum()) for k in range(1, int(hops) + 1))
         return sum(terms) / matrix.n
     return geometric(squares, np.ones(len(others)), discount) / matrix.n
+
+
+def _of_repeated_rounds(source: MixingSequence, discount: float) -> float | None:
+    """Return the discounted sum over all hops of doubly stochastic rounds that repeat, or None.
+
+    From the Gramians ``U_s = sum_k d^(k-1) (A_k - J)^T (A_k - J)`` of the starts s of a period:
+    ``U_s = W_s^T (I + d U_{s+1}) W_s - J``.
+    """
+    if discount == 1 or source.period is None or source.n > spectral.DENSE_LIMIT:
+        return None
+    matrices, identity = source.one_period(), np.eye(source.n)
+    if not all(matrix.is_doubly_stochastic for matrix in matrices):
+        return None
+
+    def period(gramian: np.ndarray) -> Iterator[np.ndarray]:
+        for matrix in reversed(matrices):
+            left = matrix.weights.T @ (identity + discount * gramian)
+            gramian = matrix.weights.T @ left.T - 1 / source.n
+            yield gramian
+
+    *_, total = period(np.zeros_like(identity))
+    product, rest = deviation_of(matrices), discount ** len(matrices)
+    for _ in range(MOST_DOUBLINGS):  # total is of 1, 2, 4, ... periods
+        more = rest * product.T @ total @ product
+        total += more
+        if more.trace() <= np.finfo(float).eps * total.trace():
+            return float(np.mean([one.trace() for one in period(total)]) / source.n)
+        product, rest = product @ product, rest**2
+    raise TopologyError(
+        f"the sum over all hops of {source.name} did not converge, since some nodes do not "
+        "average, and distant hops hardly count less than near ones; use a number of hops"
+    )
 
 
 _data = partial(MetricColumn, "data")

@@ -14,6 +14,7 @@ from topofl._support.check import (
     check_choice,
     check_int,
     check_label_counts,
+    check_nonempty,
     check_nonempty_label_counts,
     check_sequence,
 )
@@ -156,15 +157,9 @@ def clique_skew(
     rows = weighted(label_counts)
     groups = _checked_groups_of(topology_or_groups, rows)
     sums = np.stack([rows[group].sum(axis=0) for group in groups])
-    totals = sums.sum(axis=1, keepdims=True)
-    empty = np.flatnonzero(totals == 0)
-    if len(empty):
-        more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
-        raise ValueError(
-            "`label_counts` must have at least one example per group, groups "
-            f"{', '.join(map(str, empty[:5]))}{more} have none; leave these groups out"
-        )
-    return distance_between(distance, (sums / totals).T, (rows.sum(axis=0) / rows.sum())[:, None])
+    check_nonempty(sums, "group")
+    shares = sums / sums.sum(axis=1, keepdims=True)
+    return distance_between(distance, shares.T, (rows.sum(axis=0) / rows.sum())[:, None])
 
 
 def _checked_groups_of(

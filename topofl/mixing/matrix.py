@@ -490,3 +490,22 @@ def component_means(weights: MixingMatrix) -> np.ndarray | None:
     if labels is None or np.abs(matrix.data * np.repeat(rows, rows) - 1).max() > TOLERANCE:
         return None
     return labels
+
+
+def all_reduce_share(weights: MixingMatrix) -> float:
+    """Return the bytes that all-reduces in groups send over those of messages.
+
+    A group of k sends 2 (k - 1) models in place of k (k - 1). 1 unless all rows are means of
+    groups.
+
+    Examples
+    --------
+    >>> from topofl.mixing import uniform
+    >>> from topofl.topologies import fully_connected, ring
+    >>> all_reduce_share(uniform(fully_connected(4))), all_reduce_share(uniform(ring(4)))
+    (0.5, 1.0)
+    """
+    labels = component_means(weights)
+    if labels is None or not weights.n_messages:
+        return 1.0
+    return float(2 * (np.bincount(labels) - 1).sum() / weights.n_messages)

@@ -11,11 +11,11 @@ import matplotlib as mpl
 import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
-from matplotlib.transforms import Bbox
 from PIL import Image
 
+from topofl._drawing.charts import SCALES
 from topofl._drawing.figures import INK, MEASURED, RULE, THEORY
+from topofl._drawing.labels import label_points
 from topofl.topology import Topology, TopologySequence, as_topology
 
 SVG_LIMIT = 350_000
@@ -287,70 +287,37 @@ def against_identity(
         Whether axes are logarithmic; if so, all values must be above 0.
     """
     values = np.array([point[1:] for point in points], dtype=float)
-    figure, ax = _axes(4.8, 4.0)
     low, high = float(values.min()), float(values.max())
     if logarithmic:
         low, high = 10 ** np.floor(np.log10(low)) / 1.5, 10 ** np.ceil(np.log10(high)) * 1.5
     else:
         margin = max((high - low) / 10, 0.05)
         low, high = low - margin, high + margin
-    ax.plot([low, high], [low, high], color=THEORY, linestyle="--", label="measured = theory")
-    ax.plot(*values.T, "o", color=MEASURED, markersize=6, markeredgewidth=0)
-    if logarithmic:
-        ax.set(xscale="log", yscale="log")
-        _write_plainly(ax.xaxis)
-        _write_plainly(ax.yaxis)
-    ax.set(xlabel=x, ylabel=y, xlim=(low, high), ylim=(low, high), aspect="equal")
-    _legend(figure)
-    _label_points(ax, points)
+    for scale in SCALES:
+        figure, ax = _axes(4.8 * scale, 4.0 * scale)
+        ax.plot([low, high], [low, high], color=THEORY, linestyle="--", label="measured = theory")
+        ax.plot(*values.T, "o", color=MEASURED, markersize=6, markeredgewidth=0)
+        if logarithmic:
+            ax.set(xscale="log", yscale="log")
+            _write_plainly(ax.xaxis)
+            _write_plainly(ax.yaxis)
+        ax.set(xlabel=x, ylabel=y, xlim=(low, high), ylim=(low, high), aspect="equal")
+        _legend(figure)
+        line = np.array([[low, low], [high, high]])
+        if label_points(ax, values, _shared_labels(ax, points), [line], ink=INK):
+            break
     words = "; ".join(f"{name}: theory {a:.4g}, measured {b:.4g}" for name, a, b in points)
-    return DescribedFigure(figure, title, f"{words}. The dashed line is where both are equal.")
+    return DescribedFigure(figure, title, f"{words}. The dashed line is where both are equal.")  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
-def _label_points(ax: Any, points: Sequence[Point]) -> None:
-    """Write names next to the points; points at the same place share a label.
-
-    A label is moved around its point, and away from it, to where it overlaps no point, no other
-    label and not the line of equality; a thin line connects labels that are far from their point.
-    """
+def _shared_labels(ax: Any, points: Sequence[Point]) -> list[str]:
+    """Return a label per point; the first of points at the same place has the names of all."""
     ax.figure.draw_without_rendering()
-    places: dict[tuple[int, int], list[Point]] = {}
-    at = ax.transData.transform([point[1:] for point in points])
-    for point, (x, y) in zip(points, at.tolist(), strict=True):
-        places.setdefault((round(x / 4), round(y / 4)), []).append(point)
-    start, end = ax.transAxes.transform([(0, 0), (1, 1)])
-    line = np.linspace(start, end, 200)
-    taken = [
-        Bbox([place - half, place + half]) for own, half in ((line, 1), (at, 4)) for place in own
-    ]
-    for shared in places.values():
-        label = ax.annotate(
-            ", ".join(name for name, *_ in shared), shared[0][1:], (0, 0),
-            textcoords="offset points", ha="center", va="center",
-        )  # fmt: skip
-        taken.append(_place(ax, label, taken))
-
-
-def _place(ax: Any, label: Annotation, taken: Sequence[Bbox]) -> Bbox:
-    """Move a label to the first offset with the smallest overlap; return its box."""
-    half = np.array(label.get_window_extent().size) / 2
-    center = ax.transData.transform(label.xy)
-    ways = np.array([(1, -1), (1, 1), (-1, -1), (-1, 1), (1, 0), (-1, 0), (0, -1), (0, 1)])
-    away = np.array([4, 12, 22, 34])[:, None, None]
-    middles = center + ((half + away) * ways).reshape(-1, 2)
-    low, high = middles - half, middles + half
-
-    def shared(other: Bbox) -> np.ndarray:
-        sides = np.minimum(high, other.max) - np.maximum(low, other.min)
-        return sides.clip(0).prod(axis=1)
-
-    outside = (2 * half).prod() - shared(ax.bbox)
-    best = int(np.argmin(np.round(sum(map(shared, taken)) + outside, 6)))
-    label.set_position(tuple((middles[best] - center) * 72 / ax.figure.dpi))
-    if best >= 16:  # too far to be read as the name of its point
-        ends = ax.transData.inverted().transform([center, middles[best]])
-        ax.plot(*ends.T, color=INK, linewidth=0.4, zorder=1)
-    return Bbox([low[best], high[best]])
+    at = np.round(ax.transData.transform([point[1:] for point in points]) / 4)
+    places, names = [tuple(place) for place in at.tolist()], {}
+    for place, (name, *_) in zip(places, points, strict=True):
+        names.setdefault(place, []).append(name)
+    return [", ".join(names.pop(place, ())) for place in places]
 
 
 @mpl.rc_context({**_STYLE, "axes.grid": False})

@@ -28,7 +28,15 @@ from topofl._support.text import approximate, printable
 from topofl.runs.folder import in_progress
 from topofl.runs.identity import cache_of_process
 from topofl.runs.store import Failure, RunStore
-from topofl.runs.work import Job, Outcome, perform, perform_elsewhere
+from topofl.runs.work import (
+    MOST_TOGETHER,
+    Job,
+    Outcome,
+    kind_of,
+    perform,
+    perform_all,
+    perform_elsewhere,
+)
 
 SHOWN = 8
 """Largest number of runs in progress that are listed."""
@@ -274,8 +282,9 @@ def execute(
     OSError
         If the store cannot be written to, when the runs in progress have ended.
     """
-    waiting = deque(jobs)
-    live = Live(root, len(waiting), progress, labels=labels or {}, title=title)
+    here = isinstance(executor, Processes | None)
+    waiting = deque(_of_one_kind(jobs, limit or 1) if here else ([job] for job in jobs))
+    live = Live(root, sum(map(len, waiting)), progress, labels=labels or {}, title=title)
     execution = _Execution(RunStore(root), executor, limit, live, ended, waiting)
     with live:
         try:
@@ -301,17 +310,30 @@ def execute(
         )
 
 
+def _of_one_kind(jobs: Iterable[Job], limit: int) -> Iterator[list[Job]]:
+    """Yield runs of one kind that a process performs by one call; each of `limit` gets a share."""
+    alike: dict[str, list[Job]] = {}
+    for job in jobs:
+        alike.setdefault(kind_of(job) or job.key, []).append(job)
+    for own in alike.values():
+        size = min(MOST_TOGETHER, -(-len(own) // limit))
+        yield from (own[start : start + size] for start in range(0, len(own), size))
+
+
 @dataclass(eq=False)
 class _Execution:
-    """The runs that an executor has to perform, and those that it performs now, by future."""
+    """The runs that an executor has to perform, and those that it performs now, by future.
+
+    Runs of one kind are performed by one call, which may train them together.
+    """
 
     store: RunStore
     executor: Any
     limit: int | None
     live: Live
     ended: Callable[[Outcome], None]
-    waiting: deque[Job]
-    active: dict[Any, Job] = field(default_factory=dict)
+    waiting: deque[list[Job]]
+    active: dict[Any, list[Job]] = field(default_factory=dict)
     unwritable: str = ""
     _done: "queue.SimpleQueue[Any]" = field(default_factory=queue.SimpleQueue)
 
@@ -325,16 +347,22 @@ class _Execution:
         if room > 1 and len(self.waiting) > 1 and hasattr(self.executor, "batch"):  # submitit
             batch = self.executor.batch()
         here, root = isinstance(self.executor, Processes | None), str(self.store.root)
-        how = (perform, root) if here else (perform_elsewhere, root, identity())
         submit = _call if self.executor is None else self.executor.submit
         submitted = []
         with batch:
             while self.waiting and len(submitted) < room:
-                job = self.waiting.popleft()
-                self.live.started(job)
-                submitted.append((submit(how[0], job, *how[1:]), job))
-        for future, job in submitted:  # those of a batch can be used only now
-            self.active[future] = job
+                jobs = self.waiting.popleft()
+                for job in jobs:
+                    self.live.started(job)
+                if len(jobs) > 1:
+                    future = submit(perform_all, jobs, root)
+                elif here:
+                    future = submit(perform, jobs[0], root)
+                else:
+                    future = submit(perform_elsewhere, jobs[0], root, identity())
+                submitted.append((future, jobs))
+        for future, jobs in submitted:  # those of a batch can be used only now
+            self.active[future] = jobs
             if hasattr(future, "add_done_callback"):
                 future.add_done_callback(self._done.put)
 
@@ -344,18 +372,18 @@ class _Execution:
 
     def collect(self) -> None:
         """Report the runs that have ended, and put back those interrupted from outside."""
-        for future, job in self._finished():
-            outcome = self._outcome(job, future)
-            if outcome.state == "interrupted":
-                self.waiting.append(job)
-                if self.executor is None:
-                    raise KeyboardInterrupt
-            elif outcome.state == "unwritable":
-                self.unwritable = outcome.error
-            else:
-                self._report(outcome)
+        for future, jobs in self._finished():
+            for job, outcome in zip(jobs, self._outcomes(jobs, future), strict=True):
+                if outcome.state == "interrupted":
+                    self.waiting.append([job])
+                    if self.executor is None:
+                        raise KeyboardInterrupt
+                elif outcome.state == "unwritable":
+                    self.unwritable = outcome.error
+                else:
+                    self._report(outcome)
 
-    def _finished(self) -> Iterator[tuple[Any, Job]]:
+    def _finished(self) -> Iterator[tuple[Any, list[Job]]]:
         """Yield the runs whose futures are done, waiting for one up to half a second."""
         active = list(self.active)
         if all(hasattr(future, "add_done_callback") for future in active):
@@ -369,22 +397,32 @@ class _Execution:
         for future in found:
             yield future, self.active.pop(future)
 
-    def _outcome(self, job: Job, future: Any) -> Outcome:
-        """Return the outcome of a run, also if its process was killed."""
+    def _outcomes(self, jobs: list[Job], future: Any) -> list[Outcome]:
+        """Return the outcomes of some runs, also if their process was killed."""
         try:
-            return future.result()
+            found = future.result()
+            return found if isinstance(found, list) else [found]
         except Exception as error:  # of any executor
-            if self.store.has(job.key):  # it was killed after its run was stored
-                return Outcome(job.key, "done")
-            if not _was_killed(error):
-                raise
-            text = (str(error).splitlines() or [""])[0]
-            what = (
-                "the process of the run was killed, for example for lack of memory "
-                f"({type(error).__name__}: {text}); use fewer jobs"
-            )
-            self.store.fail(Failure(job.key, job.tables, what))
-            return Outcome(job.key, "failed", what)
+            return [self._after(error, job, alone=len(jobs) == 1) for job in jobs]
+
+    def _after(self, error: Exception, job: Job, alone: bool) -> Outcome:
+        """Return the outcome of a run whose process was killed, or raise another error.
+
+        Runs that were not `alone` are performed again, each alone.
+        """
+        if self.store.has(job.key):  # it was killed after its run was stored
+            return Outcome(job.key, "done")
+        if not _was_killed(error):
+            raise error
+        if not alone:
+            return Outcome(job.key, "interrupted")
+        text = (str(error).splitlines() or [""])[0]
+        what = (
+            "the process of the run was killed, for example for lack of memory "
+            f"({type(error).__name__}: {text}); use fewer jobs"
+        )
+        self.store.fail(Failure(job.key, job.tables, what))
+        return Outcome(job.key, "failed", what)
 
     def stop(self) -> None:
         """End the rounds of active runs, or cancel runs that have not started elsewhere."""
@@ -398,12 +436,16 @@ class _Execution:
         self.executor.stop()
         try:
             while self.active:
-                for future, job in self._finished():
-                    is_whole = future.exception() is None  # a process that ended with its run
-                    if is_whole and (found := future.result()).state in ("done", "failed"):
-                        self._report(found)
-                    elif self.store.has(job.key):
-                        self._report(Outcome(job.key, "done"))
+                for future, jobs in self._finished():
+                    found = [] if future.exception() else future.result()
+                    ended = {
+                        one.key: one for one in (found if isinstance(found, list) else [found])
+                    }
+                    for job in jobs:  # a process may have ended with its runs
+                        if job.key in ended and ended[job.key].state in ("done", "failed"):
+                            self._report(ended[job.key])
+                        elif self.store.has(job.key):
+                            self._report(Outcome(job.key, "done"))
         except KeyboardInterrupt:  # a second Ctrl-C
             self.executor.stop(signal.SIGKILL)
 

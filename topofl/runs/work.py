@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,8 @@ from topofl.runs.folder import PROGRESS, claimed_in, clear, write_config
 from topofl.runs.identity import cache_of_process, key_of, note_of, reset_peak_memory, versions
 from topofl.runs.record import RECORD
 from topofl.runs.store import Failure, RunStore
+
+CHECKPOINTS = "checkpoints"
 
 PAUSE = 1.0
 """Seconds between two reports of progress."""
@@ -145,6 +147,121 @@ def perform(job: Job, root: str) -> Outcome:
         return Outcome(job.key, "unwritable", _line(error))
 
 
+MOST_TOGETHER = 16
+"""Runs that are trained together at most."""
+
+NUMBERS = 2**22
+"""Parameters of all nodes of runs that are trained together, at most."""
+
+PRODUCTS = 2**40
+"""Parameters times examples of all their gradients, at most: about a minute is lost if they stop.
+
+Runs that are trained together have no checkpoints.
+"""
+
+
+def kind_of(job: Job) -> str | None:
+    """Return what runs that are trained together have in common; None for one that trains alone.
+
+    They may differ in seeds, in how the data are partitioned, and in graphs.
+    """
+    if job.function is not None or not job.digest or "attackers" in job.tables:
+        return None
+    tables = {name: part for name, part in job.tables.items() if name not in _OF_NODES}
+    tables["run"] = {key: value for key, value in tables["run"].items() if key != "seed"}
+    return json.dumps([job.digest, tables], sort_keys=True)
+
+
+_OF_NODES = ("data", "topology", "mixing")
+
+
+def perform_all(jobs: Sequence[Job], root: str) -> list[Outcome]:
+    """Perform runs of one kind, together as far as possible; see :func:`perform`."""
+    found = _performed_together(jobs, root) if len(jobs) > 1 else {}
+    for job in jobs:
+        if job.key not in found:
+            stopped = any(outcome.state == "interrupted" for outcome in found.values())
+            found[job.key] = Outcome(job.key, "interrupted") if stopped else perform(job, root)
+    return [found[job.key] for job in jobs]
+
+
+def _performed_together(jobs: Sequence[Job], root: str) -> dict[str, Outcome]:
+    """Train and store some runs together; return how these ended, by key.
+
+    The others are left to be performed alone: those that are stored, or have checkpoints; those
+    that cannot be trained together; and those that fail, so that each tells why.
+    """
+    store, found = RunStore(Path(root)), dict[str, Outcome]()
+    try:
+        with ExitStack() as claims, _sigterm_noted() as is_stopped:
+            claimed = []
+            for job in jobs:
+                if not store.has(job.key):
+                    folder = claims.enter_context(claimed_in(store.root, job.key))
+                    if not store.has(job.key) and not (folder / CHECKPOINTS).exists():
+                        claimed.append((job, folder, _built(job)))
+            for group in _groups(claimed):
+                _train_together(group, store, is_stopped)
+                found |= {job.key: Outcome(job.key, "done") for job, _, _ in group}
+    except KeyboardInterrupt as error:
+        return {job.key: Outcome(job.key, "interrupted", _line(error)) for job in jobs} | found
+    except Exception:  # each alone tells its error
+        return found
+    return found
+
+
+Claimed = tuple[Job, Path, Any]
+"""A run, its folder, and its experiment."""
+
+
+def _groups(claimed: Sequence[Claimed]) -> Iterator[Sequence[Claimed]]:
+    """Yield runs to be trained together, as many as the constants above allow."""
+    group: list[Claimed] = []
+    for one in claimed:
+        numbers, products = map(sum, zip(*(_work_of(own[2]) for own in [*group, one]), strict=True))
+        if group and (numbers > NUMBERS or products > PRODUCTS):
+            if len(group) > 1:
+                yield group
+            group = []
+        group.append(one)
+    if len(group) > 1:
+        yield group
+
+
+def _work_of(experiment: config.Experiment) -> tuple[int, int]:
+    """Return the parameters of all nodes of a run, and these times examples of its gradients."""
+    if experiment.checked is None:
+        return NUMBERS, PRODUCTS
+    setup = experiment.checked[1]
+    trace, numbers = setup.trace, setup.clients.n * setup.trace.layout.d
+    steps = sum(int(counts.max()) for some in trace.steps.values() for _, counts in some)
+    steps += len(trace.gradient_sizes)
+    examples = int(trace.batch_sizes().max()) * max(1, steps) * experiment.options["rounds"]
+    return numbers, numbers * examples
+
+
+def _train_together(
+    group: Sequence[Claimed], store: RunStore, is_stopped: Callable[[], bool]
+) -> None:
+    """Train runs together, and store each."""
+    reset_peak_memory()
+    start = time.perf_counter()
+    reports = []
+    for job, folder, experiment in group:
+        _begin(job, folder)
+        reports.append(reporter(folder, experiment.options["rounds"]))
+
+    def stop(event: Event) -> None:
+        if event.kind in ("start", "round") and is_stopped():
+            raise KeyboardInterrupt
+
+    histories = config.trained_together([one for _, _, one in group], [stop, *reports])
+    seconds = (time.perf_counter() - start) / len(group)
+    for (job, folder, experiment), history in zip(group, histories, strict=True):
+        _store(job, store, experiment, history, seconds)
+        clear(folder)
+
+
 def perform_elsewhere(job: Job, root: str, submitter: Mapping[str, Any]) -> Outcome:
     """Perform a run in a process of a cluster, with the threads that were reserved for it."""
     if identity() != submitter:
@@ -176,25 +293,33 @@ def _sigterm_noted() -> Iterator[Callable[[], bool]]:
 def _train(job: Job, store: RunStore, folder: Path, is_stopped: Callable[[], bool]) -> Outcome:
     reset_peak_memory()
     start = time.perf_counter()
-    replace_file(folder / RECORD, json.dumps({"tables": job.tables}) + "\n")
-    # runs of functions, and those with a key of another kind, are not found by a configuration
-    if job.function is None and job.digest:
-        write_config(folder, job.tables)
+    _begin(job, folder)
     experiment = _built(job)
-    checkpoints = folder / "checkpoints"
+    checkpoints = folder / CHECKPOINTS
     try:
         history = _run(experiment, folder, checkpoints, is_stopped)
     except ResumeError:
         shutil.rmtree(checkpoints)  # of another version, or damaged
         history = _run(experiment, folder, checkpoints, is_stopped)
-    seconds = time.perf_counter() - start
+    _store(job, store, experiment, history, time.perf_counter() - start)
+    return Outcome(job.key, "done")
+
+
+def _begin(job: Job, folder: Path) -> None:
+    """Write the settings of a run to its folder."""
+    replace_file(folder / RECORD, json.dumps({"tables": job.tables}) + "\n")
+    # runs of functions, and those with a key of another kind, are not found by a configuration
+    if job.function is None and job.digest:
+        write_config(folder, job.tables)
+
+
+def _store(job: Job, store: RunStore, experiment: Any, history: History, seconds: float) -> None:
+    """Store a run that took some seconds."""
     tables = job.tables
     if isinstance(experiment, config.Experiment):
         tables = experiment.tables_of(history)
     extra = {} if job.extra is None else job.extra(experiment, history)
-    note = {**note_of(history, seconds, job.digest), **extra}
-    store.add(job.key, history, tables, note)
-    return Outcome(job.key, "done")
+    store.add(job.key, history, tables, {**note_of(history, seconds, job.digest), **extra})
 
 
 def _built(job: Job) -> config.Experiment | Mapping[str, Any]:

@@ -18,7 +18,7 @@ from topofl import algorithms, mixing, models, topologies
 from topofl._support.threads import Buffers
 from topofl.engine import state
 from topofl.engine.footprint import Footprint, footprint, groups_of, peak
-from topofl.engine.gradients import linear_gradients
+from topofl.engine.gradients import dense_gradients
 from topofl.engine.memory import AllocationTrace
 from topofl.engine.plan import Plan, Sizes, choose_plan, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
@@ -146,7 +146,7 @@ def test_more_nodes_together_never_need_less(n, d, size, evaluation, groups, chu
 
 def test_linear_steps_are_counted_to_the_byte():
     facts = facts_for(problems.linear(), batch_size=7)
-    function = linear_gradients(Buffers(torch.device("cpu")))
+    function = dense_gradients(Buffers(torch.device("cpu")))
     parameters = [torch.zeros(5, 3, 36), torch.zeros(5, 3)]
     inputs, labels = torch.zeros(5, 7, 36), torch.zeros(5, 7)
     with AllocationTrace() as allocations:

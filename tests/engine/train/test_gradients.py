@@ -1,5 +1,7 @@
 """Gradients in lower precision, of compiled models, of shared memory, and with channels last."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,13 @@ from topofl import algorithms, data, models
 from topofl._support.seeding import seeded_torch
 from topofl._support.threads import Buffers
 from topofl.engine import gradients
-from topofl.engine.gradients import autocast, autograd_gradients, image_order, is_linear
+from topofl.engine.gradients import (
+    autocast,
+    autograd_gradients,
+    hidden_widths,
+    image_order,
+    is_linear,
+)
 from topofl.engine.network import Network
 
 CPU = torch.device("cpu")
@@ -37,7 +45,7 @@ def smooth():
 EXECUTORS = {
     "batched": lambda model, **how: autograd_gradients(Network(model), "batched", **how),
     "looped": lambda model, **how: autograd_gradients(Network(model), "looped", **how),
-    "closed form": lambda model, lower=None: gradients.linear_gradients(
+    "closed form": lambda model, lower=None: gradients.dense_gradients(
         Buffers(CPU), torch.bfloat16 if lower else None
     ),
 }
@@ -53,6 +61,63 @@ def test_bf16_is_near_fp32(executor):
         assert g.dtype == torch.float32
         assert (g - w).norm() > 2e-4 * w.norm(), "nothing was computed in lower precision"
         assert (g - w).norm() < 0.05 * w.norm()  # bfloat16 has 8 bits: 2^-8 a product
+
+
+def perceptron(*widths):
+    """Return a perceptron on images of 6 x 6 pixels."""
+    sizes = [36, *widths, 3]
+    layers = [
+        layer
+        for inputs, outputs in pairwise(sizes)
+        for layer in (nn.ReLU(), nn.Linear(inputs, outputs))
+    ]
+    return nn.Sequential(nn.Flatten(), *layers[1:]).double()
+
+
+@pytest.mark.parametrize("widths", [(), (8,), (8, 5)])
+@pytest.mark.parametrize("trained", [None, (0,), (1, 0)])
+@pytest.mark.parametrize("padded", [False, True])
+def test_closed_forms_are_the_gradients_of_autograd(widths, trained, padded):
+    model, rng = perceptron(*widths), torch.Generator().manual_seed(0)
+    rows = [torch.randn(4, *p.shape, generator=rng, dtype=p.dtype) for p in model.parameters()]
+    inputs = torch.randn(4, 7, 1, 6, 6, generator=rng, dtype=torch.float64)
+    targets = torch.randint(3, (4, 7), generator=rng)
+    weights = None
+    if padded:
+        weights = torch.rand(4, 7, generator=rng, dtype=torch.float64)
+    batch = inputs, targets, weights
+    wanted = autograd_gradients(Network(model), "batched")(rows, batch, trained)
+    found = gradients.dense_gradients(Buffers(CPU))(rows, batch, trained)
+    torch.testing.assert_close(found[0], wanted[0], rtol=1e-12, atol=1e-12)
+    order = range(len(rows)) if trained is None else trained
+    by_place = dict(zip(sorted(order), wanted[1], strict=True))
+    assert len(found[1]) == len(order)
+    for place, g in zip(order, found[1], strict=True):
+        torch.testing.assert_close(g, by_place[place], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("model", "widths"),
+    [
+        (perceptron(), []),
+        (perceptron(8, 5), [8, 5]),
+        (nn.Linear(4, 3), []),
+        (nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(4, 3)), None),
+        (nn.Sequential(nn.Linear(4, 3), nn.ReLU()), None),
+        (nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), None),
+        (nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2, bias=False)), None),
+        (nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout(), nn.Linear(3, 2)), None),
+        (nn.Sequential(nn.Flatten(0, 1), nn.Linear(4, 3)), None),
+        (nn.Sequential(nn.Flatten()), None),
+    ],
+)
+def test_perceptrons_are_recognized(model, widths):
+    assert hidden_widths(model) == widths
+
+
+def test_perceptrons_that_use_a_layer_twice_are_not():
+    layer = nn.Linear(4, 4)
+    assert hidden_widths(nn.Sequential(layer, nn.ReLU(), layer)) is None
 
 
 def test_convolutions_of_many_nodes_are_lowered_too():

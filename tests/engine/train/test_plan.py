@@ -248,5 +248,5 @@ def test_linear_models_take_chunks_that_stay_in_cache(monkeypatch, n, batch, mos
     chosen = choose_plan(topofl.Compute("cpu"), True, sizes, None, at_most(most))
     threads = 2 if n * 7850 * batch >= plan.SHARED_WORK else 1
     assert chosen.chunk == (chunk if threads == 2 else n)
-    assert chosen.chunk * sizes.batch_bytes <= plan.LINEAR_BYTES
+    assert chosen.chunk * sizes.batch_bytes <= plan.RULE_BYTES
     assert chosen.workers == threads
