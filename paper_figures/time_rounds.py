@@ -107,9 +107,16 @@ FIGURES = ("dfedpgp-tab01", "pfeddst-fig02a", "dpfl-tab01")
 Arm = tuple[str, str, str]
 """Paper, algorithm and dataset."""
 
-SAMPLE: Sequence[Arm] = ()
-"""The arm of each of :data:`FIGURES` that took most seconds in ``results``, and the three of all
-others that did: their runs of all seeds and splits together."""
+SAMPLE: Sequence[Arm] = (
+    ("dfedpgp", "dfedpgp", "mnist"),
+    ("dfedpgp", "dfedavgm", "cifar10"),
+    ("dfedpgp", "dispfl", "cifar10"),
+    ("dpfl", "dpfl", "cifar10"),
+    ("dfedpgp", "dfedpgp", "cifar10"),
+    ("pfeddst", "pfeddst", "cifar10"),
+)
+"""The arm of each of :data:`FIGURES` whose runs, of all seeds and splits, took most seconds in the
+stored results of scale quick, and the three of all other arms that took most."""
 
 WORKER = """
 import json, sys, time

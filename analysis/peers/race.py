@@ -210,10 +210,8 @@ def race(
                 pythons[peer] = _made(peer, options.cache)
         with tempfile.TemporaryDirectory() as folder:
             arrays = write_arrays(setting, Path(folder), images)
-            yield (
-                setting,
-                *_raced(setting, {peer: pythons[peer] for peer in peers}, options, arrays),
-            )
+            results, load = _raced(setting, {p: pythons[p] for p in peers}, options, arrays)
+        yield setting, results, load
 
 
 def _raced(
