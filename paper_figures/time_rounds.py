@@ -27,8 +27,7 @@ import numpy as np
 import topofl
 from topofl import Table, config
 from topofl.callbacks import Event
-from topofl.config import Tables
-from topofl.runs.identity import peak_memory_megabytes, reset_peak_memory
+from topofl.runs.identity import Tables, peak_memory_megabytes, reset_peak_memory
 
 from .command import figures_named
 from .kit.paper import Setting, make_setting
