@@ -10,27 +10,30 @@ the true median with a confidence of 1 - 2^(1 - turns), 94 % of 5. A round is ti
 the one before; the first one, from the moment at which data and libraries are in memory. Final
 models are scored by the same code for all; whether a peer's losses agree with ours, differ, or
 leave that undecided, is said in its row. A busy machine is refused.
+
+``--out`` names a folder: ``peers.json`` has all numbers, with the facts of each setting, and
+``peers.md`` the tables that are made from them. Both are written after each setting. Settings that
+the folder had before are kept, unless they are raced again.
 """
 
 import argparse
+import json
 import os
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import t as student
-
 import topofl
-from topofl import NotApplicable, Table, data
+from topofl import data
 
 from ..benchmark.report import title
 from ..program import as_installed, at_least_one, parser_of, write
 from .environments import PYTHON, SOURCES, Failed, environment, from_sources, run, version
+from .page import Record, page
 from .settings import SETTINGS, Setting, write_arrays
 
 CACHE = Path.home() / ".cache" / "topofl-peers"
@@ -39,9 +42,6 @@ BUSY = 0.15
 
 TRIES = 5
 """Looks at a busy machine before it is refused."""
-
-SAME = 0.02
-"""Relative difference of losses that counts as the same work."""
 
 Results = dict[str, list[dict[str, Any]] | str]
 """Peer -> what each of its runs measured, or why it has no result."""
@@ -60,20 +60,77 @@ def main(argv: Sequence[str] | None = None) -> int:
         if setting.label in wanted
     ]
     try:
+        records = stored(options.out) if options.out else dict[str, Record]()
         images = data.mnist(options.data, val=0) if _has_mnist(options) else None
-        found, load = race(settings, options, images)
+        for setting, results, load in race(settings, options, images):
+            record = record_of(setting, results, load, options, images is not None)
+            records = merged(records, setting.label, record)
+            if options.out:
+                write(options.out, peers=records)
+                write(options.out, peers=page(records))
     except (Busy, ValueError, OSError) as error:
         return _refuse(str(error))
-    facts = _facts(options, load, images is not None)
-    page = "\n\n".join(
-        [*(table_of(s, found[s.label], options.sources).to_markdown() for s in settings), *facts]
-    )
-    print(page)
-    if options.out:
-        raw = {"facts": facts, "settings": {s.label: s.spec(0) for s in settings}, "runs": found}
-        write(options.out, peers=page + "\n")
-        write(options.out, peers=raw)
+    print(page(records), end="")
     return 0
+
+
+def stored(folder: Path) -> dict[str, Record]:
+    """Return the settings that a folder, which is created, has from earlier races.
+
+    Raises
+    ------
+    ValueError
+        If its ``peers.json`` is not that of a race.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "peers.json"
+    if not path.exists():
+        return {}
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))
+        page(records)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise ValueError(
+            f"--out must be a folder without a peers.json, or with that of a race, got {path}; "
+            "give another folder"
+        ) from None
+    return records
+
+
+def merged(records: Mapping[str, Record], label: str, record: Record) -> dict[str, Record]:
+    """Return the records with that of a setting in place of its earlier one, in our order."""
+    known = {**records, label: record}
+    return {one.label: known[one.label] for one in SETTINGS if one.label in known} | known
+
+
+def record_of(
+    setting: Setting, results: Results, load: float, options: argparse.Namespace, mnist: bool
+) -> Record:
+    """Return what is kept of a setting."""
+    text = f"{setting.label}: {setting.title} ({setting.rounds} rounds). Source: {setting.source}."
+    return {
+        "title": text,
+        "setting": setting.spec(0),
+        "facts": {
+            "machine": title(),
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "turns": options.repeats,
+            "threads": os.environ.get("OMP_NUM_THREADS"),
+            "digits": "MNIST" if mnist else "made images of the shape of MNIST",
+            "load": load,
+            "quiet": load <= BUSY,
+        },
+        "names": {peer: _name(peer, options.sources) for peer in results},
+        "runs": results,
+    }
+
+
+def _name(peer: str, sources: Path | None) -> str:
+    """Return the name of a peer with its version, and its Python if that is not ours."""
+    if from_sources(peer, sources):
+        return f"{peer} at commit {SOURCES[peer][0]}"
+    own = f"{peer} {topofl.__version__ if peer == 'topofl' else version(peer)}"
+    return f"{own}, Python {PYTHON[peer]}" if peer in PYTHON else own
 
 
 def _refuse(text: str) -> int:
@@ -142,39 +199,47 @@ def check_quiet(allowed: bool) -> float:
 
 def race(
     settings: Sequence[Setting], options: argparse.Namespace, images: data.Dataset | None
-) -> tuple[dict[str, Results], float]:
-    """Return the results of all settings, and the most cores that others used between runs."""
-    found: dict[str, Results] = {}
+) -> Iterator[tuple[Setting, Results, float]]:
+    """Yield each setting with its results, and the most cores that others used between its runs."""
     pythons: dict[str, str | Failed] = {}
     asked = {"topofl", *options.peers.split(",")} if options.peers else None
-    load = 0.0
     for setting in settings:
         peers = [peer for peer in setting.peers if asked is None or peer in asked]
         for peer in peers:
             if peer not in pythons:
                 pythons[peer] = _made(peer, options.cache)
-        results: Results = {
-            peer: str(pythons[peer]) if isinstance(pythons[peer], Failed) else [] for peer in peers
-        }
-        found[setting.label] = results
         with tempfile.TemporaryDirectory() as folder:
             arrays = write_arrays(setting, Path(folder), images)
-            for seed in range(options.repeats):
-                for peer in reversed(peers) if seed % 2 else peers:
-                    results_of = results[peer]
-                    if isinstance(results_of, str):
-                        continue
-                    load = max(load, check_quiet(options.busy))
-                    print(f"{setting.label}: {peer}, turn {seed + 1}", file=sys.stderr, flush=True)
-                    try:
-                        spec = setting.spec(seed)
-                        how = (options.limit, options.sources)
-                        one = run(peer, str(pythons[peer]), spec, arrays, *how)
-                    except Failed as error:
-                        results[peer] = str(error)
-                    else:
-                        results_of.append(one)
-    return found, load
+            results, load = _raced(setting, {p: pythons[p] for p in peers}, options, arrays)
+        yield setting, results, load
+
+
+def _raced(
+    setting: Setting,
+    pythons: dict[str, str | Failed],
+    options: argparse.Namespace,
+    arrays: Path,
+) -> tuple[Results, float]:
+    """Return the results of a setting, and the most cores that others used between runs."""
+    results: Results = {
+        peer: str(python) if isinstance(python, Failed) else [] for peer, python in pythons.items()
+    }
+    load = 0.0
+    for seed in range(options.repeats):
+        for peer in reversed(pythons) if seed % 2 else pythons:
+            results_of = results[peer]
+            if isinstance(results_of, str):
+                continue
+            load = max(load, check_quiet(options.busy))
+            print(f"{setting.label}: {peer}, turn {seed + 1}", file=sys.stderr, flush=True)
+            try:
+                how = (options.limit, options.sources)
+                one = run(peer, str(pythons[peer]), setting.spec(seed), arrays, *how)
+            except Failed as error:
+                results[peer] = str(error)
+            else:
+                results_of.append(one)
+    return results, load
 
 
 def _made(peer: str, cache: Path) -> str | Failed:
@@ -184,92 +249,5 @@ def _made(peer: str, cache: Path) -> str | Failed:
         return error
 
 
-def table_of(setting: Setting, results: Results, sources: Path | None = None) -> Table:
-    """Return the table of a setting: a row per peer, those without a result with the reason."""
-    ours = results.get("topofl", "not run")
-    columns = (
-        "peer", "first round, s", "later rounds, s", "topofl / peer", "CPU s per later round",
-        "peak GiB", "accuracy", "loss", "work",
-    )  # fmt: skip
-    rows = [
-        (_name(peer, sources), *_cells(ours if peer != "topofl" else "itself", runs))
-        for peer, runs in results.items()
-    ]
-    text = f"{setting.label}: {setting.title} ({setting.rounds} rounds). Source: {setting.source}."
-    return Table(columns, tuple(rows), title=text)
-
-
-def _name(peer: str, sources: Path | None) -> str:
-    if from_sources(peer, sources):
-        return f"{peer} at commit {SOURCES[peer][0]}"
-    return f"{peer} {topofl.__version__ if peer == 'topofl' else version(peer)}"
-
-
-def _cells(ours: list[dict[str, Any]] | str, runs: list[dict[str, Any]] | str) -> list[Any]:
-    """Return the cells of a row after the name of the peer."""
-    if isinstance(runs, str):
-        return [NotApplicable(runs)] * 8
-    later = [later_round(one) for one in runs]
-    ratio, work = "", ""
-    if not isinstance(ours, str):
-        pairs = list(zip(ours, runs, strict=False))
-        ratio = spread([later_round(a) / later_round(b) for a, b in pairs])
-        work = agreement([a["loss"] for a, _ in pairs], [b["loss"] for _, b in pairs])
-    accuracies = [one["accuracy"] for one in runs if "accuracy" in one]
-    return [
-        spread([one["rounds"][0] for one in runs]),
-        spread(later),
-        ratio,
-        spread([one["cpu"] for one in runs]),
-        spread([one["peak"] / 2**30 for one in runs]),
-        spread(accuracies) if accuracies else "",
-        spread([one["loss"] for one in runs]),
-        work,
-    ]
-
-
-def later_round(result: Mapping[str, Any]) -> float:
-    """Return the median seconds of the rounds after the first."""
-    return statistics.median(result["rounds"][1:] or result["rounds"])
-
-
-def spread(values: Sequence[float]) -> str:
-    """Return the median with the smallest and the largest value, as text."""
-    low, high = min(values), max(values)
-    return f"{statistics.median(values):.3g} [{low:.3g}, {high:.3g}]"
-
-
-def agreement(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """Return whether losses of the same seeds agree: ``"same"``, ``"differs"`` or ``"undecided"``.
-
-    They agree if the 99 % interval of the mean difference, by Student's t, lies within 2 % of the
-    loss on either side, and differ if it lies outside.
-    """
-    differences = [b - a for a, b in zip(ours, theirs, strict=True)]
-    if len(differences) < 2:
-        return "one run: unknown"
-    mean = statistics.mean(differences)
-    error = statistics.stdev(differences) / len(differences) ** 0.5
-    half = error * float(student.ppf(0.995, len(differences) - 1))
-    scale = SAME * abs(statistics.mean(ours))
-    if abs(mean) + half <= scale:
-        return "same"
-    verdict = "differs" if abs(mean) - half > scale else "undecided"
-    return f"{verdict}: loss {mean:+.3g} ± {half:.1g}"
-
-
-def _facts(options: argparse.Namespace, load: float, mnist: bool) -> list[str]:
-    """Return the lines about how the tables were made."""
-    threads = os.environ.get("OMP_NUM_THREADS")
-    lines = [
-        f"{title()}. {options.repeats} turns; median [smallest, largest].",
-        f"Threads: {f'OMP_NUM_THREADS={threads}' if threads else 'as each peer chooses'}. "
-        f"Digits: {'MNIST' if mnist else 'made images of the shape of MNIST'}.",
-        "Peak memory and CPU are sums over a peer's processes. "
-        f"{', '.join(f'{peer} runs on Python {wanted}' for peer, wanted in PYTHON.items())}.",
-    ]
-    if options.repeats < 5:
-        lines.append("Fewer than 5 turns: these numbers show that everything runs, no more.")
-    if load > BUSY:
-        lines.append(f"The machine was busy: others used up to {load:.1f} cores. No result.")
-    return lines
+if __name__ == "__main__":
+    sys.exit(main())

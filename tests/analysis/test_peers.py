@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from analysis.benchmark import command
-from analysis.peers import environments, race, settings
+from analysis.peers import environments, page, race, settings
 from analysis.peers.environments import Failed, parsed
 from topofl import NotApplicable
+
+ROOT = Path(race.__file__).parents[2]
 
 SMALL = {
     "A": {"n": 5, "cohort": 2, "examples": 50, "test": 20},
@@ -201,27 +203,55 @@ def test_an_environment_is_made_once_and_a_failure_is_a_reason(tmp_path, monkeyp
 
 def test_losses_agree_differ_or_leave_that_undecided():
     ours = [1.0, 1.1, 0.9, 1.05, 0.95]
-    assert race.agreement(ours, ours) == "same"
-    assert race.agreement(ours, [x + 1e-9 for x in ours]) == "same"
+    assert page.agreement(ours, ours) == "same"
+    assert page.agreement(ours, [x + 1e-9 for x in ours]) == "same"
     noisy = [x + dx for x, dx in zip(ours, [0.3, -0.3, 0.2, -0.2, 0.1], strict=True)]
-    assert race.agreement(ours, noisy).startswith("undecided: loss +0.02 ± 0.5")
+    assert page.agreement(ours, noisy).startswith("undecided: loss +0.02 ± 0.5")
     slightly = [x + dx for x, dx in zip(ours, [0.004, 0.006, 0.005, 0.004, 0.006], strict=True)]
-    assert race.agreement(ours, slightly) == "same"
-    assert race.agreement(ours, [x + 0.2 for x in ours]).startswith("differs: loss +0.2")
-    assert race.agreement(ours[:1], [5.0]) == "one run: unknown"
+    assert page.agreement(ours, slightly) == "same"
+    assert page.agreement(ours, [x + 0.2 for x in ours]).startswith("differs: loss +0.2")
+    assert page.agreement(ours[:1], [5.0]) == "one run: unknown"
+
+
+FACTS = {
+    "machine": "a machine", "date": "2026-01-01", "turns": 5, "threads": None, "digits": "MNIST",
+    "load": 0.1, "quiet": True,
+}  # fmt: skip
+
+
+def record(runs, **facts):
+    names = {peer: f"{peer} 1.0" for peer in runs}
+    return {"title": "a title", "names": names, "runs": runs, "facts": FACTS | facts}
 
 
 def test_a_row_has_medians_first_rounds_apart_and_paired_ratios():
     ours = [measured(1.0, 1.0), measured(1.1, 2.0), measured(1.2, 3.0)]
     theirs = [measured(1.0, 2.0), measured(1.1, 2.0), measured(1.2, 2.0)]
-    table = race.table_of(
-        settings.SETTINGS[0], {"topofl": ours, "pfl": theirs, "fluke": "ImportError: no"}
-    )
+    table = page.table_of(record({"topofl": ours, "pfl": theirs, "fluke": "ImportError: no"}))
     mine, pfl, fluke = table.rows
-    assert mine[1:4] == ("5 [5, 5]", "2 [1, 3]", "")
+    assert mine[:4] == ("topofl 1.0", "5 [5, 5]", "2 [1, 3]", "")
     assert pfl[3:6] == ("1 [0.5, 1.5]", "6 [6, 6]", "1 [1, 1]")
     assert pfl[-1] == "same"
     assert fluke[1] == NotApplicable("ImportError: no")
+
+
+def test_facts_of_all_settings_are_told_once():
+    runs = {"topofl": [measured(1.0)] * 5}
+    alike = page.page({"A": record(runs), "B": record(runs)})
+    assert alike.count("2026-01-01; between runs, others used at most 0.1 cores.") == 1
+    unlike = page.page({"A": record(runs), "B": record(runs, date="2026-01-02", load=0.12)})
+    first, second = unlike.split("2026-01-01; between runs, others used at most 0.1 cores.")
+    assert first.count("| peer |") == 1
+    assert "2026-01-02; between runs, others used at most 0.12 cores." in second
+    assert unlike.count("a machine. 5 turns") == 1
+    assert "No result" not in unlike
+
+
+def test_the_page_is_made_of_the_stored_numbers():
+    folder = ROOT / "analysis" / "results" / "peers"
+    records = json.loads((folder / "peers.json").read_text())
+    assert list(records) == [setting.label for setting in settings.SETTINGS]
+    assert (folder / "peers.md").read_text() == page.page(records)
 
 
 # Load
@@ -244,33 +274,73 @@ def test_the_load_of_other_processes_is_seen():
     assert used > 0.5
 
 
-def test_a_race_of_fakes_runs_in_turns_and_is_written(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def fakes(monkeypatch):
+    """Return the calls of a race of two small settings, in which fluke fails."""
     called = []
 
     def run(peer, python, spec, arrays, limit, sources):
-        called.append((peer, spec["seed"]))
+        called.append((spec["label"], peer, spec["seed"]))
         if peer == "fluke":
             raise Failed("no")
         return measured(1.0 + spec["seed"], accuracy=0.5)
 
-    monkeypatch.setattr(race, "SETTINGS", [small(settings.SETTINGS[1])])
+    monkeypatch.setattr(race, "SETTINGS", [small(settings.SETTINGS[k]) for k in (1, 2)])
     monkeypatch.setattr(race, "environment", lambda peer, cache: peer)
     monkeypatch.setattr(race, "run", run)
     monkeypatch.setattr(race, "busy_cores", lambda: 0.5)
     monkeypatch.delenv("TOPOFL_DATA", raising=False)
+    return called
+
+
+def test_a_race_of_fakes_runs_in_turns_and_is_written(fakes, tmp_path, capsys):
     words = ["peers", "--peers", "pfl,fluke", "--repeats", "2", "--out", str(tmp_path)]
     assert command.main(words) == 2
     assert "must be quiet" in capsys.readouterr().err
-    assert command.main([*words, "--busy"]) == 0
-    assert called == [("topofl", 0), ("pfl", 0), ("fluke", 0), ("pfl", 1), ("topofl", 1)]
-    page = (tmp_path / "peers.md").read_text()
-    assert page.strip() == capsys.readouterr().out.strip()
-    assert "The machine was busy: others used up to 0.5 cores" in page
+    assert command.main([*words, "--busy", "--only", "B"]) == 0
+    turns = [("topofl", 0), ("pfl", 0), ("fluke", 0), ("pfl", 1), ("topofl", 1)]
+    assert fakes == [("B", *turn) for turn in turns]
+    written = (tmp_path / "peers.md").read_text()
+    assert written == capsys.readouterr().out
+    assert "others used at most 0.5 cores" in written
+    assert "The machine was busy. No result." in written
     raw = json.loads((tmp_path / "peers.json").read_text())
-    assert raw["runs"]["B"]["fluke"] == "no"
-    assert len(raw["runs"]["B"]["pfl"]) == 2
+    assert raw["B"]["runs"]["fluke"] == "no"
+    assert len(raw["B"]["runs"]["pfl"]) == 2
     assert command.main(["peers", "--only", "B,X"]) == 2
-    assert "--only must be among B, got X" in capsys.readouterr().err
+    assert "--only must be among B, C, got X" in capsys.readouterr().err
+
+
+def test_a_setting_is_raced_again_and_the_others_are_kept(fakes, tmp_path, monkeypatch, capsys):
+    words = ["peers", "--busy", "--out", str(tmp_path), "--repeats"]
+    assert command.main([*words, "1", "--only", "C"]) == 0
+    assert command.main([*words, "1", "--only", "B"]) == 0
+    monkeypatch.setattr(race, "title", lambda: "another machine")
+    assert command.main([*words, "2", "--only", "B"]) == 0
+    raw = json.loads((tmp_path / "peers.json").read_text())
+    assert [(label, one["facts"]["turns"]) for label, one in raw.items()] == [("B", 2), ("C", 1)]
+    written = (tmp_path / "peers.md").read_text()
+    assert written == page.page(raw)
+    assert written.count("another machine") == 1
+
+    def busy(allowed):
+        if fakes[-1][0] == "C":
+            raise race.Busy("busy")
+        return 0.0
+
+    monkeypatch.setattr(race, "check_quiet", busy)
+    assert command.main([*words, "3"]) == 2
+    raw = json.loads((tmp_path / "peers.json").read_text())
+    assert [one["facts"]["turns"] for one in raw.values()] == [3, 1]
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"facts": [], "settings": {}, "runs": {}}'])
+def test_other_numbers_are_not_overwritten(fakes, tmp_path, capsys, text):
+    (tmp_path / "peers.json").write_text(text)
+    assert command.main(["peers", "--busy", "--out", str(tmp_path)]) == 2
+    assert "--out must be a folder without a peers.json" in capsys.readouterr().err
+    assert (tmp_path / "peers.json").read_text() == text
+    assert fakes == []
 
 
 def test_each_node_of_setting_c_averages_with_20_neighbors():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from functools import partial
@@ -33,6 +34,7 @@ from tests import markup
 from topofl import data, metrics, topologies
 from topofl._drawing.layout import layout
 from topofl._support.calls import parse_spec
+from topofl.cli import commands
 from topofl.cli import main as command
 from topofl.engine.joining import place
 from topofl.mixing.matrix import component_means
@@ -57,6 +59,58 @@ def test_the_table_of_start_up_times_subtracts_torch():
     assert rows["import torch"] == (1.5, 1.5, 0.0, 2.0, 7)
     few, more = (start_up.modules_loaded_by(("-c", code)) for code in ("pass", "import wave"))
     assert 0 < few < more
+
+
+def test_start_up_times_are_compared_with_aims_and_with_another_version():
+    now = {label: [(1.0, 2.0), (3.0, 2.0), (2.0, 2.0)] for label in start_up.CASES}
+    now |= {"python": [(0.1, 0.1)] * 3, start_up.IMPORT: [(0.1, 0.19)] * 3}
+    first, second = start_up.judged(now)
+    assert first == "import topofl, beyond python: 0.09 s; met: at most 0.1 s."
+    assert second.startswith("topofl run, 1 round: 2.00 s; met: at most 1.3 times import torch")
+    assert second.endswith("which is 3.60 s.")
+    slow = start_up.judged(now | {start_up.IMPORT: [(1, 0.3)], start_up.ROUND: [(1, 3.7)]})
+    assert all("; not met: " in line for line in slow)
+    before = now | {"topofl list": [(2.0, 1.0), (2.0, 1.0), (2.0, 4.0)]}
+    rows = {row[0]: row[1:] for row in start_up.ratios(before, now).rows}
+    assert rows["topofl list"][:3] == (2.0, 2.0, "1.000 [0.500, 1.500]")
+    assert rows["topofl list"][3:] == (1.0, 2.0, "2.000 [0.500, 2.000]")
+
+
+def test_start_up_knows_every_command():
+    assert set(start_up.COMMANDS) == set(commands.COMMANDS)
+
+
+def test_modules_are_compiled_before_start_up_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert not start_up.is_compiled(tmp_path)
+    module = tmp_path / "topofl" / "part" / "module.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("x = 1\n")
+    assert start_up.is_compiled(tmp_path)
+    assert list(tmp_path.rglob("__pycache__/module*.pyc"))
+    module.write_text("x = = 1\n")
+    os.utime(module, (0, 0))
+    assert not start_up.is_compiled(tmp_path)
+
+
+def test_each_version_is_started_in_turns(tmp_path, monkeypatch):
+    (tmp_path / "topofl.py").write_text("import time\ntime.sleep(0.5)\n")
+    cases = {"python": ("-c", "pass"), start_up.IMPORT: ("-c", "import topofl")}
+    monkeypatch.setattr(start_up, "CASES", cases)
+    now, before = start_up.measure(1, [start_up.HERE, tmp_path])
+    assert {label: len(starts) for label, starts in now.items()} == dict.fromkeys(cases, 1)
+    ((_, wall),) = before[start_up.IMPORT]
+    ((cpu, _),) = before["python"]
+    assert wall > 0.5
+    assert cpu > 0
+    (tmp_path / "topofl.py").write_text("raise ValueError\n")
+    with pytest.raises(RuntimeError, match=r"import topofl of .* failed: (.|\n)*ValueError"):
+        start_up.measure(1, [tmp_path])
+
+
+@pytest.mark.slow
+def test_a_round_is_trained_in_a_new_process():
+    assert start_up.modules_loaded_by(start_up.CASES[start_up.ROUND]) > 1000
 
 
 # The gallery

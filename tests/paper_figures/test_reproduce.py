@@ -17,7 +17,19 @@ from paper_figures.kit.claims import UNDECIDED
 from paper_figures.kit.comparison import arm
 from paper_figures.kit.paper import MARKERS, Figure, Setting, available, make_setting, trained
 from paper_figures.kit.store import Store, keyed
-from paper_figures.time_rounds import IMAGES, tables_at_paper_scale, time_rounds
+from paper_figures.time_rounds import FIGURES as SAMPLED_FIGURES
+from paper_figures.time_rounds import (
+    HERE,
+    IMAGES,
+    SAMPLE,
+    sample_arms,
+    sample_table,
+    sample_times,
+    seconds_per_round,
+    tables_at_paper_scale,
+    time_rounds,
+)
+from paper_figures.time_rounds import main as time_rounds_command
 from tests.rows.papers import DIR, FIGURES, reproduced
 from topofl import config
 from topofl.engine.plan import Plan
@@ -275,3 +287,47 @@ def test_rounds_at_the_papers_scale_are_timed_and_scaled_up(tmp_path):
     assert images == pytest.approx(sum(map(len, config.build(run.tables).clients.train)))
     before = rows["memory before the run, GiB"]
     assert rows["peak memory, GiB"] > 0.99 * before > 0.05  # the kernel's counts are not exact
+
+
+def test_a_sample_has_arms_of_every_paper(tmp_path):
+    for name in ("data_batch_1", "train-images-idx3-ubyte"):
+        (tmp_path / name).touch()
+    arms = sample_arms(tmp_path)
+    assert tuple(arms) == SAMPLE
+    assert len(set(SAMPLE)) == 6
+    assert {paper for paper, _, _ in SAMPLE} == {name.partition("-")[0] for name in SAMPLED_FIGURES}
+    for (_, algorithm, dataset), (tables, rounds) in arms.items():
+        assert (tables["algorithm"]["name"], tables["data"]["name"]) == (algorithm, dataset)
+        assert rounds >= 3 * tables["run"]["rounds"]
+
+
+def test_a_sample_weights_arms_by_their_rounds():
+    one, other = ("a", "dsgd", "mnist"), ("b", "dpfl", "mnist")
+    times = {one: [[1.0, 0.5], [2.0, 1.0]], other: [[1.0, 2.0], [1.0, 2.0]]}
+    rows = {row[0]: row[1:] for row in sample_table(times, {one: 3, other: 1}).rows}
+    assert rows["a, dsgd, mnist"] == (3, 1.5, 0.75, "0.500 [0.500, 0.500]")
+    assert rows["b, dpfl, mnist"] == (1, 1.0, 2.0, "2.000 [2.000, 2.000]")
+    assert rows["all"] == (4, 1.375, 1.0625, "0.795 [0.714, 0.875]")
+
+
+def test_rounds_are_timed_with_the_topofl_of_a_checkout(tmp_path):
+    (run,) = arm(SMOKE, DIR, "DFedPGP")
+    times = sample_times(HERE, {("a", "b", "c"): (run.tables, 1)}, 1, 1)
+    ((before, now),) = times[("a", "b", "c")]
+    assert min(before, now) > 0
+    (tmp_path / "topofl.py").write_text("raise ValueError('too old')\n")
+    with pytest.raises(RuntimeError, match=r"cannot train an arm: (.|\n)*too old"):
+        seconds_per_round(tmp_path, run.tables, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--before", "nothing"], "--before must be a folder that contains topofl, got nothing"),
+        (["--before", HERE, "--turns", 0], "--rounds and --turns must be at least 1"),
+    ],
+)
+def test_a_sample_is_refused(words, message, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        time_rounds_command(["sample", "--data", str(tmp_path), *map(str, words)])
+    assert message in capsys.readouterr().err

@@ -178,6 +178,7 @@ COMMANDS = [
     ),
     (methods.main, "jobs", lambda path: ["--quick", "--jobs", 0, "--out", path / "new"]),
     (start_up.main, "--repeats must be at least 1, got 0", ["--repeats", 0]),
+    (start_up.main, "must have a folder topofl", lambda path: ["--before", path]),
     (
         benchmark.main,
         "got 'GN-VGG'; labels: D-Cliques + CA, 100 x 128, fully-",
