@@ -121,6 +121,26 @@ def test_runs_may_differ_in_seeds_partitions_graphs_and_weights(dtype, init):
     assert len({one["loss"][-1].sum() for one in found}) == len(found)
 
 
+@pytest.mark.parametrize("init", ["common", "independent"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"on": "own_test"},
+        {"on": ["test", "own_test"]},
+        {"nodes": 2},
+        {"without": ["consensus_distance"]},
+    ],
+)
+def test_evaluations_on_some_examples_or_nodes_have_the_bits_of_each_run(how, init):
+    parts = [data.match_test(data.iid(BLOBS, 6, seed=k), rule="disjoint") for k in range(3)]
+    evaluation = Evaluation(every=2, **how)
+    setups = [
+        setup(clients=one, seed=k, evaluation=evaluation, init=init) for k, one in enumerate(parts)
+    ]
+    for found, wanted in zip(together(setups), alone(setups), strict=True):
+        check_equal(found, wanted)
+
+
 def test_nodes_that_diverge_are_frozen_in_their_run_alone():
     compute = Compute(on_divergence="freeze", on_disconnected="allow")
     clients = data.iid(BLOBS, 6, seed=1)
@@ -218,3 +238,15 @@ def test_phases_with_a_state_that_nodes_share_or_that_are_not_rowwise_are_refuse
         own = algorithms.chain("own", own=phase._replace(rowwise=rowwise))
         with pytest.raises(NotTogether, match=reason):
             joined(several(own))
+
+
+@pytest.mark.parametrize("name", ["osgp", "push_diging"])
+def test_runs_of_which_some_divide_no_steps_by_push_sum_weights_are_refused(name):
+    graphs = topologies.ring(6), topologies.star(6)
+    given = {"model": model_of(name), "clients": clients_of(name)}
+    setups = [setup(build(name), graph=graph, **given) for graph in graphs]
+    with pytest.raises(NotTogether, match="push-sum weights"):
+        together(setups)
+    same = [setup(build(name), seed, graphs[1], **given) for seed in range(2)]
+    for found, wanted in zip(together(same), alone(same), strict=True):
+        check_equal(found, wanted)

@@ -23,7 +23,7 @@ import torch
 import topofl
 from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments
-from topofl import config
+from topofl import algorithms, config
 from topofl._support.locks import LOCK
 from topofl.callbacks import Event
 from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
@@ -79,6 +79,28 @@ def test_runs_that_differ_in_more_than_seeds_and_graphs_are_trained_alone(tmp_pa
     grid = {"algorithm.lr": [0.1, 0.5], "run.rounds": [1, 2]}
     assert len(sweep(EQUAL, grid, store=tmp_path, progress=False).runs) == 4
     assert groups == []
+
+
+def shrinking_by_number(lr):
+    """Return D-SGD after which node i shrinks its model by i %."""
+
+    def shrink(models, state, round):
+        if not models.flat.is_meta:
+            models.flat.mul_(1 - torch.from_numpy(models.nodes)[:, None] / 100)
+        return state
+
+    phases = dict(algorithms.dsgd(lr=lr).phases)
+    own = algorithms.Phase(lambda models: {}, shrink, rowwise=True)
+    return algorithms.chain("shrinking_by_number", **phases, shrink=own)
+
+
+def test_methods_of_users_are_trained_alone(tmp_path, groups):
+    base = {**EQUAL, "algorithm": f"{__name__}:shrinking_by_number,lr=0.1"}
+    found = sweep(base, None, seeds=2, store=tmp_path, progress=False)
+    assert groups == []
+    for run, point in zip(found.runs, found.points, strict=True):
+        alone = config.build(point.job.tables).run(progress=False)
+        np.testing.assert_array_equal(run.history["loss"], alone["loss"])
 
 
 def test_runs_that_cannot_be_trained_together_or_fail_are_performed_alone(tmp_path, groups):

@@ -205,14 +205,14 @@ def hidden_widths(model: nn.Module) -> list[int] | None:
         if (layers[0].start_dim, layers[0].end_dim) != (1, -1):
             return None
         layers = layers[1:]
-    dense, between = layers[::2], layers[1::2]
-    if not dense or len(dense) == len(between) or len({*map(id, dense)}) < len(dense):
+    dense = [part for part in layers[::2] if type(part) is nn.Linear]
+    if len(layers) != 2 * len(dense) - 1 or any(type(part) is not nn.ReLU for part in layers[1::2]):
         return None
-    if any(type(part) is not nn.ReLU for part in between):
+    # weights that layers share, or that follow their bias, are not found where they are looked for
+    expected = [p for part in dense for p in (part.weight, part.bias)]
+    if [*map(id, expected)] != [*map(id, model.parameters())]:
         return None
-    if any(type(part) is not nn.Linear or part.bias is None for part in dense):
-        return None
-    return [part.out_features for part in dense[:-1] if isinstance(part, nn.Linear)]
+    return [part.out_features for part in dense[:-1]]
 
 
 def _linear_on_own(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
@@ -380,6 +380,9 @@ def _mean_loss(loss: Function, outputs: Tensor, targets: Tensor, weights: Tensor
     return losses.mean(1) if weights is None else (losses * weights).sum(1)
 
 
+_of_relu = torch.ops.aten.threshold_backward.grad_input
+
+
 def dense_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradients:
     """Return the function for perceptrons with ReLU, in closed form, for any number of layers.
 
@@ -407,7 +410,9 @@ def dense_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradien
         found = [_product("gradient", errors, x), errors.sum(2)]
         above, errors = weight, errors.transpose(1, 2)  # (k, b, classes)
         for place in reversed(range(len(hidden))):
-            errors = _product(f"errors {place}", errors, above).mul_(layers[place + 1] > 0)
+            errors = _product(f"errors {place}", errors, above)
+            # not times zero, which is NaN where errors are infinite
+            _of_relu(errors, layers[place + 1], 0, grad_input=errors)
             own = _product(f"gradient {place}", errors.transpose(1, 2), layers[place])
             found[:0] = [own, errors.sum(1)]
             above = hidden[place][0]

@@ -26,7 +26,14 @@ from topofl.engine.mixing import Aggregate
 from topofl.engine.neighbors import feature_sums, feature_sums_like
 from topofl.engine.population import Population
 from topofl.engine.recorder import Exchange, GradientStatistics
-from topofl.engine.requests import Setup, aggregated, check_matrix, check_rule, topology_missing
+from topofl.engine.requests import (
+    NotTogether,
+    Setup,
+    aggregated,
+    check_matrix,
+    check_rule,
+    topology_missing,
+)
 from topofl.engine.state import Run
 from topofl.engine.training import LocalSteps, has_rows, local_steps
 from topofl.mixing import MixingMatrix
@@ -310,8 +317,8 @@ class Round:
     def _local_steps(
         self, run: Run, own: Population, training: Training, state: State, counts: np.ndarray | None
     ) -> LocalSteps:
-        pushed, monitor, weights = self.setup.trace.pushed, run.monitor, own.push_sum_weights
-        weighted = () if not pushed or bool((weights == 1).all()) else pushed
+        monitor, weights = run.monitor, own.push_sum_weights
+        weighted = self._divided(weights)
         stored = own.held.stored.data_ptr()  # models, which a phase may store in its state
         rest = {key: x for key, x in state.items() if x.data_ptr() != stored}
         bad = run.ranks.own_rows(monitor.frozen(own.device))
@@ -323,6 +330,16 @@ class Round:
             own, training, rest, *how, statistics, divisors, weighted, monitor.labels,
             joined=bool(self.setup.parts),
         )  # fmt: skip
+
+    def _divided(self, weights: Tensor) -> Sequence[int]:
+        """Return the parameters whose steps are divided by push-sum weights: none if all are 1."""
+        pushed = self.setup.trace.pushed
+        if not pushed:
+            return ()
+        are_one = {bool((weights[rows] == 1).all()) for rows in self.setup.rows}
+        if len(are_one) > 1:  # a division by 1 rounds once more than no division
+            raise NotTogether("push-sum weights differ from 1 in some of the runs only")
+        return () if are_one == {True} else pushed
 
     def _minibatches(
         self, run: Run, training: Training, all_counts: np.ndarray, steps: int

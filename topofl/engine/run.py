@@ -201,8 +201,7 @@ def run_of(
 def run_together(setups: Sequence[Setup], callbacks: Sequence[Callback] = ()) -> list[History]:
     """Train several runs as one, and return the history of each.
 
-    Each has the numbers of its run alone up to rounding, since sums may be taken in another order.
-    Nothing is saved. Events have the models of all runs, and the columns of their nodes together.
+    Each has the bits of its run alone. Nothing is saved. Events have the models of all runs, and the columns of their nodes together.
 
     Raises
     ------

@@ -22,7 +22,7 @@ from topofl.engine.divergence import DivergenceError
 from topofl.engine.evaluation import Scores, evaluate, scored
 from topofl.engine.neighbors import neighbor_scores
 from topofl.engine.population import ROWS, Held, Population
-from topofl.engine.ranks import RankError
+from topofl.engine.ranks import RankError, one_process
 from topofl.engine.round import computed_round
 from topofl.engine.state import Run, is_due
 from topofl.metrics import consensus_distance
@@ -125,11 +125,15 @@ def scores_of(run: Run, neighbors: Neighbors | None = None) -> dict[str, Scores]
 def _scores_of_parts(run: Run) -> dict[str, Scores]:
     """Return the scores of several runs' models, evaluated one run after another.
 
-    They are copied, since sums of products depend on how memory is aligned.
+    They are copied, since sums of products depend on how memory is aligned; those of which each run
+    stores one before the first round are stored once, too.
     """
     found: list[dict[str, Scores]] = []
     for setup, rows in zip(run.setup.parts, run.setup.rows, strict=True):
-        models = Population.alone(run.models.rows(rows).clone(), run.models.layout)
+        n, held = setup.clients.n, Held(run.models.rows(rows).clone())
+        if run.models.distinct < len(run.models):
+            held = Held.equal(held.stored[:1], n)
+        models = Population(held, run.models.layout, one_process(n, run.models.device))
         own = replace(run, setup=setup, models=models, ranks=models.ranks, sets=setup.sets)
         found.append(scores_of(own))
     return {

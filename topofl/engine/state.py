@@ -453,13 +453,16 @@ def _numbers_and_seeds(setup: Setup, ranks: Ranks) -> tuple[np.ndarray, int | li
 def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Population:
     """Return the models of the nodes of this rank at the start of a run."""
     if setup.parts:
-        parts = (
+        parts = [
             _initial_models(part, one_process(part.clients.n, ranks.device), None)
             for part in setup.parts
-        )
-        flat = torch.cat([part.flat for part in parts])
-        graph = setup.graphs if isinstance(setup.graphs, Topology) else None
-        return Population(Held(flat), Layout.of(setup.module), ranks, graph=graph)
+        ]
+        held, graph = Held(torch.cat([part.rows(slice(0, part.distinct)) for part in parts])), None
+        if all(part.distinct == 1 for part in parts):
+            held = Held(held.stored, np.repeat(np.arange(len(parts)), [part.n for part in parts]))
+        if isinstance(setup.graphs, Topology):
+            graph = setup.graphs
+        return Population(held, Layout.of(setup.module), ranks, graph=graph)
     return initial_population(
         setup.module, setup.clients.n, init=setup.init, seed=setup.seed, device=setup.device,
         dtype=setup.compute.dtype,

@@ -23,6 +23,7 @@ from topofl._support.machine import available_cores
 from topofl._support.processes import identity
 from topofl._support.text import notes_of
 from topofl.callbacks import Callback, Event
+from topofl.config.toml import names_functions
 from topofl.engine import run
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.options import Saving, as_options
@@ -163,11 +164,14 @@ Runs that are trained together have no checkpoints.
 def kind_of(job: Job) -> str | None:
     """Return what runs that are trained together have in common; None for one that trains alone.
 
-    They may differ in seeds, in how the data are partitioned, and in graphs.
+    They may differ in seeds, in how the data are partitioned, and in graphs. User-defined functions
+    train alone, since they may read the numbers of nodes, or properties of the whole graph.
     """
     if job.function is not None or not job.digest or "attackers" in job.tables:
         return None
     tables = {name: part for name, part in job.tables.items() if name not in _OF_NODES}
+    if names_functions(tables):
+        return None
     tables["run"] = {key: value for key, value in tables["run"].items() if key != "seed"}
     return json.dumps([job.digest, tables], sort_keys=True)
 

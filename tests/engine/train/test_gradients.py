@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tests import problems
 from tests.engine import runs
-from topofl import algorithms, data, models
+from topofl import Compute, algorithms, data, models, tasks
 from topofl._support.seeding import seeded_torch
 from topofl._support.threads import Buffers
 from topofl.engine import gradients
@@ -118,6 +118,47 @@ def test_perceptrons_are_recognized(model, widths):
 def test_perceptrons_that_use_a_layer_twice_are_not():
     layer = nn.Linear(4, 4)
     assert hidden_widths(nn.Sequential(layer, nn.ReLU(), layer)) is None
+
+
+def tied():
+    """Return a perceptron whose layers share weights and biases."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    model[2].weight, model[2].bias = model[0].weight, model[0].bias
+    return model
+
+
+def reordered():
+    """Return a linear model with its bias first, as removing a reparametrization leaves it."""
+    model = nn.Linear(4, 3)
+    weight = model.weight
+    del model.weight
+    model.weight = weight
+    return model
+
+
+@pytest.mark.parametrize("model", [tied(), reordered()])
+def test_models_with_other_parameters_than_a_weight_and_a_bias_per_layer_are_not(model):
+    assert hidden_widths(model) is None
+    rows = [torch.randn(1, *p.shape) for p in model.parameters()]
+    batch = torch.randn(1, 5, 4), torch.randint(3, (1, 5)), None
+    order = image_order(model, batch[0][0])
+    how = order, Compute(), tasks.classification(), Buffers(CPU)
+    found = gradients.new_gradients(Network(model), "batched", *how)(rows, batch)
+    wanted = autograd_gradients(Network(model), "looped")(rows, batch)
+    torch.testing.assert_close(found[1], wanted[1])
+
+
+def test_infinite_errors_of_units_that_are_zero_are_not_propagated():
+    model = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 3))
+    rows = [
+        torch.zeros(1, 2, 1), torch.tensor([[-1.0, 1.0]]),
+        torch.tensor([[[3e38, 0.1], [3e38, 0.2], [-3e38, 0.3]]]), torch.tensor([[20.0, 20.0, 0.0]]),
+    ]  # fmt: skip
+    batch = torch.ones(1, 1, 1), torch.tensor([[2]]), None
+    wanted = autograd_gradients(Network(model), "batched")(rows, batch)
+    found = gradients.dense_gradients(Buffers(CPU))(rows, batch)
+    assert all(g.isfinite().all() for g in wanted[1])
+    torch.testing.assert_close(found[1], wanted[1])
 
 
 def test_convolutions_of_many_nodes_are_lowered_too():
