@@ -37,6 +37,8 @@ from topofl._support.calls import parse_spec
 from topofl.cli import commands
 from topofl.cli import main as command
 from topofl.engine.joining import place
+from topofl.metrics._rounds import as_rounds
+from topofl.metrics.deviation import coherent
 from topofl.mixing.matrix import component_means
 from topofl.runs.folder import RUNNING
 
@@ -537,6 +539,19 @@ def test_hessians_of_nodes_are_derivatives_of_their_gradients():
     found = problem.trained(start + step) - problem.trained(start - step)
     wanted = 2 * np.einsum("ij,ijk->ik", step, problem.hessians())
     np.testing.assert_allclose(found, wanted, atol=1e-6 * np.abs(wanted).max())
+
+
+def test_the_replay_in_the_span_has_a_discount_per_ritz_vector():
+    clients = data.shards(data.digits(), n=8, per_node=2, seed=0)
+    problem = deviation.problem_of(clients, seed=0)
+    weights = topofl.mixing.uniform(topologies.ring(8))
+    start, hessians = problem.start(), problem.hessians()
+    apart = deviation.centered(problem.trained(start))
+    basis = np.linalg.svd(apart)[2][:7]
+    curvatures, turned = np.linalg.eigh(basis @ hessians.mean(axis=0) @ basis.T)
+    wanted = coherent(as_rounds(weights), apart @ basis.T @ turned, 10, 1 - 0.5 * curvatures)
+    replay = deviation.replays_of(problem, start, hessians)["in the span"]
+    assert deviation.train(weights, start, replay, 0.5)[0] == pytest.approx(wanted, rel=1e-9)
 
 
 def test_deviation_is_training_over_each_prediction(capsys, tmp_path):

@@ -49,6 +49,14 @@ def test_curvature_of_logistic_regression_is_that_of_its_hessian():
     assert found == pytest.approx(along(hessian, apart), rel=1e-10)
 
 
+@pytest.mark.parametrize("length", [1e-200, 1e-30, 1e30, 1e200])
+@pytest.mark.parametrize("model", [MODEL, copy.deepcopy(MODEL).float()], ids=["double", "float"])
+def test_lengths_of_directions_do_not_count(model, length):
+    wanted = curvature(CLIENTS, ROWS, model=model)
+    found = curvature(CLIENTS, length * ROWS, model=model)
+    assert found == pytest.approx(wanted, rel=1e-5 if model is not MODEL else 1e-12)
+
+
 def quadratic(sizes, d=3):
     """Return nodes of unequal sizes, and the inputs (k, d) of each."""
     inputs, owners = RNG.standard_normal((sum(sizes), d)), np.repeat(np.arange(len(sizes)), sizes)

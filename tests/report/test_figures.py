@@ -77,6 +77,17 @@ def gaps(points):
     return against_identity(points, "gaps", "theory", "measured", logarithmic=True)
 
 
+def test_many_graphs_at_one_place_are_all_named():
+    names = [str(k) for k in range(1, 101)]
+    drawn = gaps([(name, 0.1, 0.1) for name in names] + [("101", 1.0, 1.0)])
+    label, other = axes(drawn).texts
+    assert label.get_text().replace("\n", " ").split(", ") == names
+    assert other.get_text() == "101"
+    box, inside = label.get_window_extent(), axes(drawn).bbox
+    assert inside.x0 <= box.x0 <= box.x1 <= inside.x1
+    assert inside.y0 <= box.y0 <= box.y1 <= inside.y1
+
+
 def test_gaps_of_all_magnitudes_are_inside_the_axes():
     drawn = gaps([("1", 1e-6, 3e-6), ("2", 1.0, 1.0)])
     assert axes(drawn).get_xlim() == pytest.approx((1e-6 / 1.5, 1.5))

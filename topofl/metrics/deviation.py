@@ -407,8 +407,8 @@ def _solved(first: np.ndarray, deviation: np.ndarray, rest: np.ndarray, name: st
             total = np.full_like(system, np.inf)
         if np.linalg.norm(total, 1) > LARGEST_SUM:
             raise TopologyError(
-                f"the sum over all hops of {name} does not converge, since some nodes do not "
-                "average and `lr` times `curvature` is too small; use a number of hops"
+                f"the sum over all hops of {name} would be lost in rounding, since some nodes do "
+                "not average and `lr` times `curvature` is too small; use a number of hops"
             )
         repeated[:, own] = total @ first[:, own]
     return repeated

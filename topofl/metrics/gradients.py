@@ -239,12 +239,12 @@ def curvature(
         with torch.enable_grad():
             gradient = _flat(found)
         if gradient.requires_grad:  # the loss is not linear
-            total += _along(gradient, parameters, torch.from_numpy(rows).to(gradient))
+            total += _along(gradient, parameters, rows)
     return total / float(np.square(rows).sum())
 
 
 def _checked_directions(directions: Any, d: int) -> np.ndarray:
-    """Return directions (m, d) as float64, or raise."""
+    """Return directions (m, d) as float64, of which the largest entry is 1 or -1, or raise."""
     if isinstance(directions, GradientStatistics):
         directions = directions.means - directions.means.mean(axis=0)
     rows = check_finite("directions", as_array("directions", directions, dtype=np.float64))
@@ -253,22 +253,27 @@ def _checked_directions(directions: Any, d: int) -> np.ndarray:
             f"`directions` must have one number for each of the {d} trained parameters of `model` "
             f"in each row, shape (m, {d}), got shape {rows.shape}"
         )
-    if not rows.any():
-        raise ValueError("`directions` must have an entry other than 0, got none")
-    return rows
+    largest = np.abs(rows).max(initial=0.0)
+    if largest == 0:
+        raise ValueError(
+            "`directions` must have an entry other than 0, got none; where the gradients of all "
+            "nodes are equal, such as of a single node, give other directions"
+        )
+    return rows / largest
 
 
-def _along(gradient: Tensor, parameters: list[nn.Parameter], rows: Tensor) -> float:
+def _along(gradient: Tensor, parameters: list[nn.Parameter], rows: np.ndarray) -> float:
     """Return the sum of the second derivatives along rows, of which `gradient` is the first."""
     how: dict[str, Any] = {"retain_graph": True, "materialize_grads": True}
     try:
         return sum(
             float(_flat(torch.autograd.grad(gradient, parameters, row, **how)) @ row)
-            for row in rows
+            for row in (torch.from_numpy(one).to(gradient) for one in rows)
         )
     except RuntimeError as error:
         raise ValueError(
-            f"`model` must have second derivatives, it raised {shown(error, 200)}"
+            f"`model` must have second derivatives, it raised {shown(error, 200)}; attention has "
+            "them inside torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
         ) from error
 
 

@@ -570,8 +570,8 @@ def _of_repeated_rounds(source: MixingSequence, discount: float) -> float | None
             return float(np.mean([one.trace() for one in period(total)]) / source.n)
         product, rest = product @ product, rest**2
     raise TopologyError(
-        f"the sum over all hops of {source.name} did not converge, since some nodes do not "
-        "average, and distant hops hardly count less than near ones; use a number of hops"
+        f"the sum over all hops of {source.name} would be lost in rounding, since some nodes do "
+        "not average, and distant hops hardly count less than near ones; use a number of hops"
     )
 
 

@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -310,6 +311,10 @@ def against_identity(
     return DescribedFigure(figure, title, f"{words}. The dashed line is where both are equal.")  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
+LABEL = 40
+"""Characters in a line of a label."""
+
+
 def _shared_labels(ax: Any, points: Sequence[Point]) -> list[str]:
     """Return a label per point; the first of points at the same place has the names of all."""
     ax.figure.draw_without_rendering()
@@ -317,7 +322,7 @@ def _shared_labels(ax: Any, points: Sequence[Point]) -> list[str]:
     places, names = [tuple(place) for place in at.tolist()], {}
     for place, (name, *_) in zip(places, points, strict=True):
         names.setdefault(place, []).append(name)
-    return [", ".join(names.pop(place, ())) for place in places]
+    return [textwrap.fill(", ".join(names.pop(place, ())), LABEL) for place in places]
 
 
 @mpl.rc_context({**_STYLE, "axes.grid": False})
