@@ -118,10 +118,13 @@ class Store:
         The folder.
     earlier
         Numbers of an earlier report, for figures that do not need the runs themselves.
+    instead
+        Runs that stand in for others, by the key of these.
     """
 
     root: Path
     earlier: EarlierReport = field(default_factory=EarlierReport)
+    instead: Mapping[str, Run] = field(default_factory=dict)
 
     @property
     def runs(self) -> RunStore:
@@ -130,11 +133,11 @@ class Store:
 
     def folder(self, run: Run) -> Path:
         """Return the folder of a run, finished or not."""
-        return self.runs.folder(run.key)
+        return self.runs.folder(self.instead.get(run.key, run).key)
 
     def has(self, run: Run) -> bool:
         """Return whether a run is finished."""
-        return self.runs.has(run.key)
+        return self.runs.has(self.instead.get(run.key, run).key)
 
     def earlier_curves(self, runs: Sequence[Run]) -> Mapping[str, Any] | None:
         """Return an arm's curves from an earlier report; None if missing or all runs are stored."""
@@ -168,7 +171,7 @@ class Store:
 
     def load_note(self, run: Run) -> dict[str, Any]:
         """Return the note of a finished run; raises as :meth:`load`."""
-        found = self.runs.find(run.key)
+        found = self.runs.find(self.instead.get(run.key, run).key)
         if found is None:
             raise FileNotFoundError(f"{self.folder(run)} must be a finished run")
         return dict(found.note)

@@ -1,0 +1,145 @@
+"""Compare rules for judging a mean after every added seed, by simulation.
+
+``python -m paper_figures.compare_rules`` prints, for each rule, how often it decides about a mean
+of zero (which should be at most 5 %), and, for means of several standard deviations, the share of
+right decisions within 40 seeds and the mean number of seeds until the decision, or 40. The last two
+columns average over effects like ours: those of all comparisons of the papers' own claims in
+``paper_figures/results/*/quick``, from three seeds each, corrected for the bias of an effect that is
+divided by its own standard deviation (Hedges 1981).
+
+"Anytime-valid" is the t-test of Lai (1976) and Wang and Ramdas (2023, theorem 4.9), a mixture over
+standardized effects with a normal distribution of variance 1 / c2; "spending" are group-sequential
+t-tests with exact critical values (:mod:`paper_figures.kit.sequential`) and the spending functions of
+Kim and DeMets (a power of the share of seeds) and of Lan and DeMets.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy import special
+
+from topofl import Table
+from topofl.summary.verdicts import CONFIDENCE, t_quantile
+
+from .command import figures_named
+from .kit.claims import PAPER
+from .kit.sequential import FIRST, MOST, boundary_of
+
+RESULTS = Path(__file__).parent / "results"
+
+EFFECTS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Means in standard deviations."""
+
+LOOKS = (3, 5, 8, 12, 17, 23, 30, 40)
+"""Fewer looks, as in clinical trials."""
+
+HEDGES = special.gamma(1.0) / special.gamma(0.5)
+"""Factor that corrects standardized effects from three seeds (two degrees of freedom)."""
+
+
+def anytime(c2: float) -> list[float]:
+    """Return the critical values of the anytime-valid t-test."""
+    return [_anytime(c2, k) for k in range(FIRST, MOST + 1)]
+
+
+def _anytime(c2: float, k: int) -> float:
+    shrunk = c2 / (k + c2)
+    level = ((1 - CONFIDENCE) ** 2 * shrunk) ** (-1 / k)
+    return math.sqrt((k - 1) * (level - 1) / (1 - level * shrunk)) if level * shrunk < 1 else math.inf
+
+
+def spending(power: float, looks: Sequence[int] = range(FIRST, MOST + 1)) -> list[float]:
+    """Return the critical values for a power of the share of seeds; infinite between looks."""
+    found = dict(zip(looks, boundary_of(lambda t: (1 - CONFIDENCE) * t**power, looks), strict=True))
+    return [found.get(k, math.inf) for k in range(FIRST, MOST + 1)]
+
+
+def pocock(share: float) -> float:
+    """Return the error spent by a function similar to Pocock's boundary (Lan and DeMets 1983)."""
+    return (1 - CONFIDENCE) * math.log1p((math.e - 1) * share)
+
+
+def obrien_fleming(share: float) -> float:
+    """Return the error spent by a function similar to that of O'Brien and Fleming."""
+    return float(2 * special.ndtr(special.ndtri((1 - CONFIDENCE) / 2) / math.sqrt(share)))
+
+
+def rules() -> dict[str, list[float]]:
+    """Return the critical values of all rules, from the first to the last number of seeds."""
+    student = [t_quantile(CONFIDENCE, k) for k in range(FIRST, MOST + 1)]
+    found = {"Student's t at every look": student}
+    found |= {f"anytime-valid, c2 = {c2:g}": anytime(c2) for c2 in (0.01, 0.1, 1.0)}
+    powers = (0.25, 0.5, 0.75, 1.0, 1.5, 3.0)
+    found |= {f"spending, power {power:g}": spending(power) for power in powers}
+    found["spending, power 0.75, 8 looks"] = spending(0.75, LOOKS)
+    found["spending, Pocock"] = list(boundary_of(pocock))
+    found["spending, O'Brien-Fleming"] = list(boundary_of(obrien_fleming))
+    return found
+
+
+def first_decisions(
+    critical: Sequence[float], effects: np.ndarray, trials: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the seeds of the first decision of each trial, or 0, and whether it is the right one.
+
+    Both have one row per effect, of which only the sign of the mean is decided.
+    """
+    noise = np.random.default_rng(seed).standard_normal((len(effects), trials, MOST))
+    values = noise + np.asarray(effects)[:, None, None]
+    k = np.arange(1, MOST + 1)
+    mean = values.cumsum(axis=2) / k
+    squares = np.square(values).cumsum(axis=2) - k * mean**2
+    t = mean[..., FIRST - 1 :] * np.sqrt((k * (k - 1))[FIRST - 1 :] / squares[..., FIRST - 1 :])
+    beyond = np.abs(t) > np.asarray(critical)
+    first = beyond.argmax(axis=2)
+    right = np.take_along_axis(t, first[..., None], axis=2)[..., 0] > 0
+    decided = beyond.any(axis=2)
+    return np.where(decided, first + FIRST, 0), right & decided
+
+
+def effects_of_papers() -> np.ndarray:
+    """Return the corrected effects of all comparisons of the papers' claims at scale ``quick``."""
+    found = []
+    for path in sorted(RESULTS.glob("*/quick/*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        (figure,) = figures_named(record["figure"])[1]
+        for claim in figure.claims(record["data"]):
+            if claim.kind != PAPER or claim.evidence is None:
+                continue
+            for _, values in claim.evidence.values:
+                away, spread = np.mean(values) - claim.evidence.bound.value, np.std(values, ddof=1)
+                found += [HEDGES * abs(away) / spread] if spread > 0 and len(values) == 3 else []
+    return np.array(found)
+
+
+def compare(trials: int = 20_000) -> Table:
+    """Return one row per rule."""
+    ours = effects_of_papers()
+    rows = []
+    for name, critical in rules().items():
+        false, _ = first_decisions(critical, np.zeros(1), 2 * trials)
+        first, right = first_decisions(critical, np.array(EFFECTS), trials)
+        own, own_right = first_decisions(critical, ours, max(1, trials // 40))
+        cells = [100 * (false > 0).mean()]
+        for k in range(len(EFFECTS)):
+            cells += [100 * right[k].mean(), np.where(first[k] > 0, first[k], MOST).mean()]
+        cells += [100 * own_right.mean(), np.where(own > 0, own, MOST).mean()]
+        rows.append((name, *(round(float(cell), 1) for cell in cells)))
+    both = [name for d in (*map(str, EFFECTS), "ours") for name in (f"{d}: %", f"{d}: seeds")]
+    title = f"Decisions within {MOST} seeds by effect; ours: {len(ours)} comparisons"
+    return Table(("rule", "0: %", *both), tuple(rows), title=title)
+
+
+def main() -> None:
+    """Print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--trials", type=int, default=20_000, help="simulations per effect")
+    print(compare(parser.parse_args().trials).to_markdown())
+
+
+if __name__ == "__main__":
+    main()
