@@ -4,19 +4,19 @@
 of zero (which should be at most 5 %), and, for means of several standard deviations, the share of
 right decisions within 40 seeds and the mean number of seeds until the decision, or 40. The last two
 columns average over effects like ours: those of all comparisons of the papers' own claims in
-``paper_figures/results/*/quick``, from three seeds each, corrected for the bias of an effect that is
-divided by its own standard deviation (Hedges 1981).
+``paper_figures/results/*/quick``, from three seeds each, corrected for the bias of effects that are
+divided by their own standard deviation (Hedges 1981).
 
 "Anytime-valid" is the t-test of Lai (1976) and Wang and Ramdas (2023, theorem 4.9), a mixture over
 standardized effects with a normal distribution of variance 1 / c2; "spending" are group-sequential
-t-tests with exact critical values (:mod:`paper_figures.kit.sequential`) and the spending functions of
+t-tests with exact critical values (:mod:`paper_figures.kit.sequential`) and spending functions of
 Kim and DeMets (a power of the share of seeds) and of Lan and DeMets.
 """
 
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from topofl.summary.verdicts import CONFIDENCE, t_quantile
 
 from .command import figures_named
 from .kit.claims import PAPER
-from .kit.sequential import FIRST, MOST, boundary_of
+from .kit.sequential import FIRST, MOST, boundary, boundary_of, spent
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -49,18 +49,20 @@ def anytime(c2: float) -> list[float]:
 def _anytime(c2: float, k: int) -> float:
     shrunk = c2 / (k + c2)
     level = ((1 - CONFIDENCE) ** 2 * shrunk) ** (-1 / k)
-    return math.sqrt((k - 1) * (level - 1) / (1 - level * shrunk)) if level * shrunk < 1 else math.inf
+    return (
+        math.sqrt((k - 1) * (level - 1) / (1 - level * shrunk)) if level * shrunk < 1 else math.inf
+    )
 
 
-def spending(power: float, looks: Sequence[int] = range(FIRST, MOST + 1)) -> list[float]:
-    """Return the critical values for a power of the share of seeds; infinite between looks."""
-    found = dict(zip(looks, boundary_of(lambda t: (1 - CONFIDENCE) * t**power, looks), strict=True))
+def at_looks(spending: Callable[[float], float], looks: Sequence[int]) -> list[float]:
+    """Return the critical values of a spending function; infinite between looks."""
+    found = dict(zip(looks, boundary_of(spending, looks), strict=True))
     return [found.get(k, math.inf) for k in range(FIRST, MOST + 1)]
 
 
-def pocock(share: float) -> float:
-    """Return the error spent by a function similar to Pocock's boundary (Lan and DeMets 1983)."""
-    return (1 - CONFIDENCE) * math.log1p((math.e - 1) * share)
+def power(exponent: float) -> Callable[[float], float]:
+    """Return the spending function of Kim and DeMets (1987)."""
+    return lambda share: (1 - CONFIDENCE) * share**exponent
 
 
 def obrien_fleming(share: float) -> float:
@@ -73,11 +75,13 @@ def rules() -> dict[str, list[float]]:
     student = [t_quantile(CONFIDENCE, k) for k in range(FIRST, MOST + 1)]
     found = {"Student's t at every look": student}
     found |= {f"anytime-valid, c2 = {c2:g}": anytime(c2) for c2 in (0.01, 0.1, 1.0)}
-    powers = (0.25, 0.5, 0.75, 1.0, 1.5, 3.0)
-    found |= {f"spending, power {power:g}": spending(power) for power in powers}
-    found["spending, power 0.75, 8 looks"] = spending(0.75, LOOKS)
-    found["spending, Pocock"] = list(boundary_of(pocock))
-    found["spending, O'Brien-Fleming"] = list(boundary_of(obrien_fleming))
+    powers = (0.5, 0.75, 1.0, 2.0)
+    found |= {f"spending, power {each:g}": list(boundary_of(power(each))) for each in powers}
+    found["spending, Pocock's type"] = list(boundary(CONFIDENCE))
+    found["spending, Pocock's type, 8 looks"] = at_looks(
+        lambda share: spent(share, 1 - CONFIDENCE), LOOKS
+    )
+    found["spending, O'Brien and Fleming's type"] = list(boundary_of(obrien_fleming))
     return found
 
 

@@ -122,9 +122,7 @@ def decide(
 
     def train(runs: Sequence[Any], title: str = name) -> bool:
         try:
-            compute_missing(
-                runs, store, jobs=jobs, progress=progress, failed=errors, title=title
-            )
+            compute_missing(runs, store, jobs=jobs, progress=progress, failed=errors, title=title)
         except Failed as error:
             errors.update(error.errors)
             return False
@@ -229,8 +227,8 @@ def _predicted(search: Search, progress: Progress, standing: Standing) -> Table:
         if (figure, statement) not in known
     ]
     title = (
-        f"{decided} of {count} undecided claims would be decided in {spent:,.1f} hours if means and "
-        "spreads stayed as they are"
+        f"{decided} of {count} undecided claims would be decided in {spent:,.1f} hours if means "
+        "and spreads stayed as they are"
     )
     columns = ("claim", "figure", "kind", "verdict", "seeds", "hours")
     return Table(columns, tuple(rows), title=title)

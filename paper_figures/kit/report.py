@@ -107,8 +107,8 @@ ADDED = (
     "The intervals are therefore wider than Student's: all intervals up to the last seed contain "
     f"the mean together with a probability of {100 * CONFIDENCE:g} %, or of the level that is "
     "stated (a group-sequential t-test with exact critical values: Jennison and Turnbull 1991; "
-    "error spending: Lan and DeMets 1983, Kim and DeMets 1987). A claim on several arms is decided "
-    "by the first verdicts of its comparisons.",
+    "error spending: Lan and DeMets 1983). A claim on several arms is decided by the first "
+    "verdicts of its comparisons.",
 )
 """What else explains the verdicts if seeds were added."""
 

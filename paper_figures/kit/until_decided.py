@@ -78,7 +78,9 @@ def load_progress(path: Path, key: str) -> Progress:
     except FileNotFoundError:
         return Progress(key)
     except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}; remove it to judge all runs again") from error
+        raise ValueError(
+            f"{path} is damaged: {error}; remove it to judge all runs again"
+        ) from error
     if told["key"] != key:
         return Progress(key)
     verdicts = {Comparison(*names): (verdict, k) for *names, verdict, k in told.pop("verdicts")}
@@ -472,9 +474,7 @@ def settled(subject: Subject, progress: Progress, standing: Standing, store: Sto
     return replace(subject.figure, claims=lambda data: claims)
 
 
-def _settled(
-    comparisons: Sequence[Comparison], progress: Progress, standing: Standing
-) -> Claim:
+def _settled(comparisons: Sequence[Comparison], progress: Progress, standing: Standing) -> Claim:
     """Return a claim with the last look at each of its comparisons."""
     fewest = min(comparisons, key=lambda one: progress.verdicts[one][1])
     claim, parts = standing[fewest], []
@@ -484,5 +484,3 @@ def _settled(
     if claim.evidence is None or not parts:
         return claim
     return with_parts(claim, claim.evidence, parts)
-
-
