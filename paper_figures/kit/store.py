@@ -120,11 +120,15 @@ class Store:
         Numbers of an earlier report, for figures that do not need the runs themselves.
     instead
         Runs that stand in for others, by the key of these.
+    loaded
+        Histories and notes that were read before, by key, to which others are added; None keeps
+        nothing.
     """
 
     root: Path
     earlier: EarlierReport = field(default_factory=EarlierReport)
     instead: Mapping[str, Run] = field(default_factory=dict)
+    loaded: dict[str, tuple[History, dict[str, Any]]] | None = None
 
     @property
     def runs(self) -> RunStore:
@@ -155,12 +159,18 @@ class Store:
         ValueError
             If its files are damaged.
         """
+        loaded, key = self.loaded, self.folder(run).name
+        if loaded is not None and key in loaded:
+            return loaded[key]
         try:
-            return History.load(self.folder(run) / "history"), self.load_note(run)
+            found = History.load(self.folder(run) / "history"), self.load_note(run)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(
                 f"{error}; remove {self.folder(run)} to train the run again"
             ) from error
+        if loaded is not None:
+            loaded[key] = found
+        return found
 
     def load_arm(self, runs: Sequence[Run]) -> tuple[list[History], list[dict[str, float]], float]:
         """Return the histories of an arm's runs, their numbers, and the rounds per epoch."""

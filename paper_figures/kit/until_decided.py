@@ -158,7 +158,7 @@ def subject_of(figure: Figure, setting: Setting, store: Store) -> Subject:
     These are the arms whose values change those of the comparison if their first seeds are
     exchanged for others. A comparison whose values never change so needs all arms.
     """
-    arms = _arms(figure, setting)
+    arms, store = _arms(figure, setting), replace(store, loaded={})
     before = _values(figure.id, claims_at(figure, setting, store, FIRST, {}))
     needs: dict[Comparison, set[str]] = {comparison: set() for comparison in before}
     for arm, (first, second, third, *_) in arms.items() if before else ():
