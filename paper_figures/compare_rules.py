@@ -140,7 +140,7 @@ def compare(trials: int = 20_000) -> Table:
 
 def main() -> None:
     """Print the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(description="Compare rules for judging a mean.")
     parser.add_argument("--trials", type=int, default=20_000, help="simulations per effect")
     print(compare(parser.parse_args().trials).to_markdown())
 

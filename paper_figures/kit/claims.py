@@ -262,7 +262,7 @@ def judge(
         number = float(np.asarray(values))
         near = abs(number - value) <= within * (1 + 1e-9) + ROUNDING
         return replace(claim, ours=number, verdict=HOLDS if near else FAILS)
-    rows = {"": values} if several is None else several
+    rows: Mapping[str, Any] = {"": values} if several is None else several
     numbers = tuple((name, tuple(as_numbers(row).tolist())) for name, row in rows.items())
     if not numbers:
         raise ValueError("`values` must contain at least one statistic, got none")
@@ -301,10 +301,12 @@ def _with_parts(claim: Claim, evidence: Evidence, quantile: Quantile) -> Claim:
     parts = []
     for name, row in evidence.values:
         numbers = np.array(row)
-        intervals = [mean_interval(numbers, level, quantile) for level in (CONFIDENCE, strict)]
+        plain, corrected = (
+            mean_interval(numbers, level, quantile) for level in (CONFIDENCE, strict)
+        )
         how = {"to_hold": to_hold, "to_fail": to_fail, "quantile": quantile}
         found = verdict(numbers, bound.value, bound.sign, **how)
-        parts.append(Part(name, spread_of(numbers), *intervals, found))
+        parts.append(Part(name, spread_of(numbers), plain, corrected, found))
     return with_parts(claim, evidence, parts)
 
 

@@ -147,8 +147,11 @@ def _trained(figures: Sequence[Figure], setting: Setting) -> list[Figure]:
     return [one for one in figures if one.arms is not None and not missing_data(one, setting)]
 
 
-def tables_of(search: Search, progress: Progress, standing: Standing) -> tuple[Table, Table]:
-    """Return a table of the claims by verdict and kind, and of verdicts by number of seeds."""
+def tables_of(search: Search, progress: Progress, standing: Standing) -> tuple[Table, ...]:
+    """Return a table of the claims by verdict and kind, and of verdicts by number of seeds.
+
+    There are none without claims that are judged by intervals.
+    """
     too_many = f"would need more than {search.max_seeds} seeds"
     aims = {(aim.figure, aim.statement): aim for aim in search.aims(progress, standing)}
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in COUNTED}
@@ -163,6 +166,8 @@ def tables_of(search: Search, progress: Progress, standing: Standing) -> tuple[T
         figure = subject.figure.id
         rows.append((shown_statement(claim), figure, *shown, used, path[-1], outlook))
         counts[claim.kind][path[-1] if decided or aim else too_many] += 1
+    if not rows:
+        return ()
     verdicts = (HOLDS, FAILS, UNDECIDED, too_many)
     numbers = [
         (name, *(counts[kind][verdict] for verdict in verdicts))
@@ -227,7 +232,7 @@ def _predicted(search: Search, progress: Progress, standing: Standing) -> Table:
         if (figure, statement) not in known
     ]
     title = (
-        f"{decided} of {count} undecided claims would be decided in {spent:,.1f} hours if means "
+        f"{decided} of {count} undecided claims would be decided in {spent:,.2f} hours if means "
         "and spreads stayed as they are"
     )
     columns = ("claim", "figure", "kind", "verdict", "seeds", "hours")

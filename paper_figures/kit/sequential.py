@@ -40,7 +40,7 @@ CELLS = 150
 def critical(level: float, k: int) -> float:
     """Return the half-width of the interval for k seeds in standard errors.
 
-    It is infinite for fewer than :data:`FIRST` seeds.
+    It is infinite for fewer than :data:`FIRST` and for more than :data:`MOST` seeds.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def critical(level: float, k: int) -> float:
     >>> 2.02 < critical(0.95, 40) < critical(0.95, 10) < critical(0.99, 10)
     True
     """
-    return boundary(level)[k - FIRST] if k >= FIRST else math.inf
+    return boundary(level)[k - FIRST] if FIRST <= k <= MOST else math.inf
 
 
 @cache

@@ -144,7 +144,14 @@ def claims_at(
         if own < k:
             instead |= {run.key: runs[at % own] for at, run in enumerate(runs) if at >= own}
     data = figure.compute(setting, replace(store, instead=instead))
-    return [judged(claim, critical) for claim in figure.claims(json.loads(json.dumps(data)))]
+    claims = figure.claims(json.loads(json.dumps(data)))
+    return [judged(claim, critical) if _has_seeds(claim, k) else claim for claim in claims]
+
+
+def _has_seeds(claim: Claim, k: int) -> bool:
+    """Return whether a claim is judged by k seeds, and not by other numbers."""
+    rows = claim.evidence.values if claim.evidence is not None else ()
+    return bool(rows) and all(len(values) == k for _, values in rows)
 
 
 def _arms(figure: Figure, setting: Setting) -> dict[str, Sequence[Run]]:
@@ -175,7 +182,7 @@ def _values(figure: str, claims: Sequence[Claim]) -> dict[Comparison, tuple[floa
     return {
         Comparison(figure, claim.statement, name): values
         for claim in claims
-        if claim.evidence is not None
+        if claim.evidence is not None and _has_seeds(claim, FIRST)
         for name, values in claim.evidence.values
     }
 

@@ -120,7 +120,8 @@ def test_claims_are_judged_by_wider_intervals():
 def test_the_number_of_seeds_needed_is_that_at_which_the_interval_excludes_the_bound():
     values = [1.0, 0.2, 0.9, -0.1]
     k = seeds_needed(values, 0.0, 0.95)
+    assert k is not None
     effect = np.mean(values) / np.std(values, ddof=1)
     assert effect * math.sqrt(k) > critical(0.95, k)
     assert effect * math.sqrt(k - 1) < critical(0.95, k - 1)
-    assert seeds_needed(values, np.mean(values) + 0.01, 0.95) is None
+    assert seeds_needed(values, float(np.mean(values)) + 0.01, 0.95) is None
