@@ -7,6 +7,9 @@ columns average over effects like ours: those of all comparisons of the papers' 
 ``paper_figures/results/*/quick``, from three seeds each, corrected for the bias of effects that are
 divided by their own standard deviation (Hedges 1981).
 
+A second table says how often means of values that are not normal are found on one side of a bound
+on which they are.
+
 "Anytime-valid" is the t-test of Lai (1976) and Wang and Ramdas (2023, theorem 4.9), a mixture over
 standardized effects with a normal distribution of variance 1 / c2; "spending" are group-sequential
 t-tests with exact critical values (:mod:`paper_figures.kit.sequential`) and spending functions of
@@ -93,16 +96,57 @@ def first_decisions(
     Both have one row per effect, of which only the sign of the mean is decided.
     """
     noise = np.random.default_rng(seed).standard_normal((len(effects), trials, MOST))
-    values = noise + np.asarray(effects)[:, None, None]
+    return decisions(critical, noise + np.asarray(effects)[:, None, None])
+
+
+def decisions(critical: Sequence[float], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the seeds of the first decision of rows of values, or 0, and whether it is "above"."""
     k = np.arange(1, MOST + 1)
-    mean = values.cumsum(axis=2) / k
-    squares = np.square(values).cumsum(axis=2) - k * mean**2
+    mean = values.cumsum(axis=-1) / k
+    squares = np.maximum(np.square(values).cumsum(axis=-1) - k * mean**2, 1e-24)
     t = mean[..., FIRST - 1 :] * np.sqrt((k * (k - 1))[FIRST - 1 :] / squares[..., FIRST - 1 :])
     beyond = np.abs(t) > np.asarray(critical)
-    first = beyond.argmax(axis=2)
-    right = np.take_along_axis(t, first[..., None], axis=2)[..., 0] > 0
-    decided = beyond.any(axis=2)
-    return np.where(decided, first + FIRST, 0), right & decided
+    first = beyond.argmax(axis=-1)
+    above = np.take_along_axis(t, first[..., None], axis=-1)[..., 0] > 0
+    decided = beyond.any(axis=-1)
+    return np.where(decided, first + FIRST, 0), above & decided
+
+
+def skewed(trials: int) -> dict[str, np.ndarray]:
+    """Return values that are not normal, minus their mean, by name."""
+    rng = np.random.default_rng(0)
+    normal = rng.standard_normal((trials, MOST))
+    arms = 0.6 * np.arange(4) + rng.standard_normal((trials, MOST, 4))
+    ranks = arms.argsort(axis=2).argsort(axis=2) - 1.5
+    correlations = ranks @ (np.arange(4) - 1.5) / 5
+    return {
+        "sizes of normal values": np.abs(normal) - math.sqrt(2 / math.pi),
+        "rank correlations of four arms": correlations - correlations.mean(),
+        "logarithms are normal, deviation 0.5": np.exp(normal / 2) - math.exp(1 / 8),
+        "Student's t, 5 degrees of freedom": rng.standard_t(5, (trials, MOST)),
+    }
+
+
+def compare_skewed(trials: int = 20_000) -> Table:
+    """Return how often means on the bound are found to be below and above it, in %."""
+    three = [t_quantile(CONFIDENCE, FIRST), *[math.inf] * (MOST - FIRST)]
+    rows = []
+    for name, values in skewed(trials).items():
+        cells = []
+        for critical in (three, boundary(CONFIDENCE)):
+            first, above = decisions(critical, values)
+            cells += [((first > 0) & ~above).mean(), above.mean()]
+        rows.append((name, *(round(100 * float(cell), 1) for cell in cells)))
+    columns = (
+        "values",
+        "Student's t, 3 seeds: below",
+        "above",
+        "this rule: below",
+        "this rule: above",
+    )
+    return Table(
+        columns, tuple(rows), title="False verdicts about means of values of other kinds, %"
+    )
 
 
 def effects_of_papers() -> np.ndarray:
@@ -142,7 +186,8 @@ def main() -> None:
     """Print the comparison."""
     parser = argparse.ArgumentParser(description="Compare rules for judging a mean.")
     parser.add_argument("--trials", type=int, default=20_000, help="simulations per effect")
-    print(compare(parser.parse_args().trials).to_markdown())
+    trials = parser.parse_args().trials
+    print(compare(trials).to_markdown(), compare_skewed(trials).to_markdown(), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from paper_figures.compare_rules import anytime, first_decisions, rules
+from paper_figures.compare_rules import anytime, compare_skewed, first_decisions, rules
 from paper_figures.kit.claims import HOLDS, UNDECIDED, at_least, corrected_level, judge, judged
 from paper_figures.kit.sequential import (
     FIRST,
@@ -125,3 +125,12 @@ def test_the_number_of_seeds_needed_is_that_at_which_the_interval_excludes_the_b
     assert effect * math.sqrt(k) > critical(0.95, k)
     assert effect * math.sqrt(k - 1) < critical(0.95, k - 1)
     assert seeds_needed(values, float(np.mean(values)) + 0.01, 0.95) is None
+
+
+def test_skewed_values_are_judged_wrongly_hardly_more_often_than_by_students_interval():
+    """All intervals by Student's t share this limit, which the documentation states."""
+    rows = {row[0]: row[1:] for row in compare_skewed(4000).rows}
+    assert len(rows) == 4
+    for below, above, rule_below, rule_above in rows.values():
+        assert max(rule_below, rule_above) < 1.8 * max(below, above, 2.5)
+    assert max(rows["Student's t, 5 degrees of freedom"]) < 3.5
