@@ -2,17 +2,20 @@
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from topofl import NotApplicable, Table
 from topofl.toolkit import check_int, did_you_mean
 
 from . import dcliques, dfedpgp, dpfl, pfeddst
 from .kit.claims import Claim, shown_number, shown_statement
+from .kit.decided import Decided, Limits, decide, predict
 from .kit.paper import Figure, Paper, Setting, make_setting
 from .kit.report import write_report
 from .kit.reproduce import LeftOut, Result, missing_data, panels_lacking, plan, reproduce_each
+from .kit.sequential import FIRST
 from .kit.store import Failed, Store, load_earlier_report
 
 PAPERS: tuple[Paper, ...] = (dcliques.PAPER, dfedpgp.PAPER, pfeddst.PAPER, dpfl.PAPER)
@@ -31,6 +34,9 @@ def reproduce(
     device: str | None = None,
     jobs: int = 1,
     report: bool = False,
+    until_decided: bool = False,
+    max_seeds: int | None = None,
+    hours: float | None = None,
     progress: bool | str = "auto",
     show: Callable[[object], object] | None = None,
 ) -> list[Result]:
@@ -70,6 +76,15 @@ def reproduce(
         Number of processes, which share the CPU cores.
     report
         Also write a report of all figures, as one HTML page and as Markdown.
+    until_decided
+        Whether to add seeds to the arms of claims that may still be decided, from 3 on. They are
+        chosen by expected decisions per hour, and claims are judged by intervals that stay valid
+        under repeated looks (:mod:`paper_figures.kit.sequential`). Not with `seeds` and `kept`.
+    max_seeds
+        Largest number of seeds of an arm, from 3 to 40; by default 40. Only with `until_decided`.
+    hours
+        Time of the runs of added seeds, divided by `jobs`, in all commands that use the folder;
+        None: no limit. Only with `until_decided`.
     progress
         True or False; ``"auto"``: a bar on terminals only.
     show
@@ -101,14 +116,18 @@ def reproduce(
     'HOLDS'
     """
     output = show or (lambda text: None)
+    limits = _limits(until_decided, max_seeds, hours, seeds=seeds, kept=kept)
     paper, figures, setting = _named(name, scale, seeds, data, datasets, device)
     _without_data(figures, setting)
     jobs = check_int("jobs", jobs, minimum=1)
-    outcomes = reproduce_each(figures, setting, out=out, kept=kept, jobs=jobs, progress=progress)
+    how: dict[str, Any] = {"out": out, "jobs": jobs, "progress": progress}
+    decided = Decided([(figures, setting)])
     results: list[Result] = []
     left_out: list[LeftOut] = []
     try:
-        for outcome in outcomes:
+        if limits is not None:
+            decided = decide(name, figures, setting, limits, **how)
+        for outcome in _outcomes(decided, kept=kept, **how):
             if isinstance(outcome, LeftOut):
                 left_out.append(outcome)
                 status = "failed" if outcome.failed else "left out"
@@ -119,12 +138,50 @@ def reproduce(
     except KeyboardInterrupt:
         output(f"finished runs are stored in {Path(out, 'runs')}; repeat the command to continue")
         raise
+    for table in decided.tables:
+        output(f"{table}\n")
     if report:
-        pages = write_report(name, paper, figures, results, left_out, setting, Path(out))
+        setting = max((one for _, one in decided.figures), key=lambda one: len(one.seeds))
+        more = {"moves": decided.tables, "options": limits.words if limits is not None else ()}
+        pages = write_report(name, paper, figures, results, left_out, setting, Path(out), **more)
         output(f"wrote {' and '.join(map(str, pages))}")
-    if failed := [f"{each.figure.id}: {each.reason}" for each in left_out if each.failed]:
-        raise Failed("; ".join(failed))
+    failed = [f"{each.figure.id}: {each.reason}" for each in left_out if each.failed]
+    if failed or decided.errors:
+        raise Failed("; ".join(failed or decided.errors.values()))
     return results
+
+
+def _outcomes(decided: Decided, **how: Any) -> Iterator[Result | LeftOut]:
+    """Yield the outcomes of figures, each with its own setting."""
+    for figures, setting in decided.figures:
+        yield from reproduce_each(figures, setting, **how)
+
+
+def _limits(
+    until_decided: bool,
+    max_seeds: int | None,
+    hours: float | None,
+    *,
+    seeds: int | None,
+    kept: str | Path | None,
+) -> Limits | None:
+    """Return the limits of a command that adds seeds; None for others."""
+    given = {"max_seeds": max_seeds, "hours": hours}
+    if not until_decided:
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be given with `until_decided`, got {value} without it; add "
+                    "`until_decided`, or leave it out"
+                )
+        return None
+    for name, value in {"seeds": seeds, "kept": kept}.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be left out with `until_decided`, got {value}: every arm starts "
+                f"with {FIRST} seeds, whose runs are needed"
+            )
+    return Limits.of(max_seeds, hours)
 
 
 def planned(
@@ -137,21 +194,29 @@ def planned(
     out: str | Path = "out/reproduce",
     kept: str | Path | None = None,
     device: str | None = None,
+    jobs: int = 1,
+    until_decided: bool = False,
+    max_seeds: int | None = None,
+    hours: float | None = None,
 ) -> Table:
     """Return the runs that :func:`reproduce` would train, with time and memory from probes.
 
     Nothing is stored. Times are for a single process. Figures that would be left out have the
-    reason in place of numbers.
+    reason in place of numbers. With `until_decided`, once the first runs are finished, there is one
+    row per undecided claim instead, with the number of seeds and the hours until its decision if
+    means and spreads stay as they are.
 
     Parameters
     ----------
-    name, scale, seeds, data, datasets, out, kept, device
+    name, scale, seeds, data, datasets, out, kept, device, until_decided, max_seeds, hours
         As for :func:`reproduce`.
+    jobs
+        Number of processes by which the hours of `until_decided` are divided.
 
     Returns
     -------
     Table
-        One row per figure, and one for all of them.
+        One row per figure, and one for all of them, or one row per claim.
 
     Raises
     ------
@@ -163,8 +228,11 @@ def planned(
     >>> planned("dcliques-fig05", scale="smoke").rows[0]
     ('dcliques-fig05', 0, 0, 0.0, 0.0)
     """
+    limits = _limits(until_decided, max_seeds, hours, seeds=seeds, kept=kept)
     _, figures, setting = _named(name, scale, seeds, data, datasets, device)
     missing = _without_data(figures, setting)
+    if limits is not None:
+        return predict(name, figures, setting, limits, out=out, jobs=jobs)
     table = plan(
         [figure for figure in figures if figure.id not in missing],
         setting,

@@ -120,7 +120,7 @@ def judge_alike(statement: str, difference: str, gap: np.ndarray, full: Curve) -
     statistic = f"{LEARNING}: {difference}, points either way"
     claim = judge(statement, statistic, np.abs(gap), SAME)
     learned = (final(full) - full.mean[:, 0]).mean() >= MUCH.value
-    return claim if learned else replace(claim, verdict=UNDECIDED)
+    return claim if learned else replace(claim, verdict=UNDECIDED, evidence=None)
 
 
 def _reaching(reference: Curve, percent: float) -> float:

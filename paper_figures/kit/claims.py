@@ -1,6 +1,6 @@
 """Claims of a paper: how confidence intervals over seeds judge them, and their text in reports."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,8 +13,10 @@ from topofl.summary.verdicts import (
     FAILS,
     HOLDS,
     UNDECIDED,
+    Quantile,
     as_numbers,
     mean_interval,
+    t_quantile,
     verdict,
 )
 from topofl.toolkit import as_text, check_choice
@@ -24,6 +26,68 @@ PAPER, CHECK, OUR_QUESTION = "paper", "check", "ours"
 
 KINDS = (PAPER, CHECK, OUR_QUESTION)
 """The source of a claim: the paper, a check against another implementation, or ours."""
+
+
+class Bound(NamedTuple):
+    """The values for which a claim holds, with the reason for them.
+
+    See :func:`at_least`, :func:`at_most` and :func:`exactly`.
+    """
+
+    value: float
+    why: str
+    sign: int
+    within: float = 0.0
+
+    def text(self, which: str = "") -> str:
+        """Return the bound with its reason as text; `which` names the comparisons it is for."""
+        if self.sign:
+            shown = f"{'≥' if self.sign > 0 else '≤'} {self.value:g}"
+        else:
+            shown = f"{self.value:g} ± {self.within:g}" if self.within else f"= {self.value:g}"
+        return f"{shown}{which}: {self.why}"
+
+
+class Evidence(NamedTuple):
+    """What a claim on training is judged by.
+
+    Parameters
+    ----------
+    values
+        One value per seed, by name of the comparison; the name of a single statistic is empty.
+    bound
+        The values for which the claim holds.
+    any_of
+        Whether one of several comparisons on the claimed side is enough.
+    """
+
+    values: tuple[tuple[str, tuple[float, ...]], ...]
+    bound: Bound
+    any_of: bool = False
+
+    @property
+    def levels(self) -> tuple[float, float]:
+        """Levels of the intervals of comparisons that must hold, and that must fail.
+
+        One of them is corrected for the number of comparisons (Bonferroni).
+        """
+        strict = corrected_level(len(self.values))
+        return (strict, CONFIDENCE) if self.any_of else (CONFIDENCE, strict)
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """The verdict for which one comparison is enough, and that which needs all of them."""
+        return (HOLDS, FAILS) if self.any_of else (FAILS, HOLDS)
+
+    def verdict(self, found: Collection[str]) -> str:
+        """Return the verdict on a claim whose comparisons have these verdicts."""
+        enough, needed = self.order
+        return enough if enough in found else needed if set(found) == {needed} else UNDECIDED
+
+
+def corrected_level(m: int) -> float:
+    """Return the level of intervals of m comparisons, one of which is enough for a verdict."""
+    return 1 - (1 - CONFIDENCE) / m
 
 
 @dataclass(frozen=True)
@@ -82,6 +146,9 @@ class Claim:
         is what papers print.
     of_means
         For a claim on ratios, the ratio of the means over seeds, comparable with the paper's.
+    evidence
+        What a claim on training is judged by; None if more seeds cannot change the verdict, and
+        for numbers that do not depend on seeds.
     """
 
     statement: str
@@ -94,6 +161,7 @@ class Claim:
     interval: tuple[float, float] | None = None
     parts: tuple[Part, ...] = ()
     of_means: float | None = None
+    evidence: Evidence | None = None
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, KINDS)
@@ -106,26 +174,6 @@ class Claim:
 
 ROUNDING = 1e-12
 """Tolerance added to that of :func:`exactly`, for numbers that are equal up to rounding."""
-
-
-class Bound(NamedTuple):
-    """The values for which a claim holds, with the reason for them.
-
-    See :func:`at_least`, :func:`at_most` and :func:`exactly`.
-    """
-
-    value: float
-    why: str
-    sign: int
-    within: float = 0.0
-
-    def text(self, which: str = "") -> str:
-        """Return the bound with its reason as text; `which` names the comparisons it is for."""
-        if self.sign:
-            shown = f"{'≥' if self.sign > 0 else '≤'} {self.value:g}"
-        else:
-            shown = f"{self.value:g} ± {self.within:g}" if self.within else f"= {self.value:g}"
-        return f"{shown}{which}: {self.why}"
 
 
 def at_least(value: float, why: str) -> Bound:
@@ -207,44 +255,66 @@ def judge(
     'HOLDS'
     """
     value, _, sign, within = bound
-    if isinstance(values, Mapping):
-        which = ", at least one" if any_of else ", each"
-        claim = Claim(
-            statement, statistic, bound.text(which), 0.0, paper, "", kind, of_means=of_means
-        )
-        return _with_parts(claim, values, bound, any_of)
-    claim = Claim(statement, statistic, bound.text(), 0.0, paper, "", kind)
-    if not sign:
+    several = values if isinstance(values, Mapping) else None
+    which = "" if several is None else ", at least one" if any_of else ", each"
+    claim = Claim(statement, statistic, bound.text(which), 0.0, paper, "", kind)
+    if several is None and not sign:
         number = float(np.asarray(values))
         near = abs(number - value) <= within * (1 + 1e-9) + ROUNDING
         return replace(claim, ours=number, verdict=HOLDS if near else FAILS)
-    numbers = as_numbers(np.asarray(values))
+    rows: Mapping[str, Any] = {"": values} if several is None else several
+    numbers = tuple((name, tuple(as_numbers(row).tolist())) for name, row in rows.items())
+    if not numbers:
+        raise ValueError("`values` must contain at least one statistic, got none")
+    ratio = None if several is None else of_means
+    return judged(replace(claim, of_means=ratio, evidence=Evidence(numbers, bound, any_of)))
+
+
+def judged(claim: Claim, quantile: Quantile = t_quantile) -> Claim:
+    """Return a claim judged by its evidence; unchanged if it has none.
+
+    Parameters
+    ----------
+    claim
+        The claim.
+    quantile
+        Half-width of the intervals in standard errors; by default that of Student's t.
+    """
+    if claim.evidence is None:
+        return claim
+    rows, bound, _ = claim.evidence
+    if rows[0][0] != "":
+        return _with_parts(claim, claim.evidence, quantile)
+    numbers = np.array(rows[0][1])
     return replace(
         claim,
         ours=spread_of(numbers),
-        interval=mean_interval(numbers),
-        verdict=verdict(numbers, value, sign),
+        interval=mean_interval(numbers, quantile=quantile),
+        verdict=verdict(numbers, bound.value, bound.sign, quantile=quantile),
     )
 
 
-def _with_parts(
-    claim: Claim, values: Mapping[str, Sequence[float] | np.ndarray], bound: Bound, any_of: bool
-) -> Claim:
+def _with_parts(claim: Claim, evidence: Evidence, quantile: Quantile) -> Claim:
     """Return a claim with its verdict, its parts and the number of the most critical part."""
-    if not values:
-        raise ValueError("`values` must contain at least one statistic, got none")
-    strict = 1 - (1 - CONFIDENCE) / len(values)
-    to_hold, to_fail = (strict, CONFIDENCE) if any_of else (CONFIDENCE, strict)
+    strict, bound = corrected_level(len(evidence.values)), evidence.bound
+    to_hold, to_fail = evidence.levels
     parts = []
-    for name, row in values.items():
-        numbers = as_numbers(row)
-        intervals = mean_interval(numbers), mean_interval(numbers, strict)
-        found = verdict(numbers, bound.value, bound.sign, to_hold=to_hold, to_fail=to_fail)
-        parts.append(Part(name, spread_of(numbers), *intervals, found))
-    verdicts = {part.verdict for part in parts}
-    enough, needed = (HOLDS, FAILS) if any_of else (FAILS, HOLDS)
-    found = enough if enough in verdicts else needed if verdicts == {needed} else UNDECIDED
-    shown = (max if any_of else min)(parts, key=lambda part: bound.sign * part.ours.mean)
+    for name, row in evidence.values:
+        numbers = np.array(row)
+        plain, corrected = (
+            mean_interval(numbers, level, quantile) for level in (CONFIDENCE, strict)
+        )
+        how = {"to_hold": to_hold, "to_fail": to_fail, "quantile": quantile}
+        found = verdict(numbers, bound.value, bound.sign, **how)
+        parts.append(Part(name, spread_of(numbers), plain, corrected, found))
+    return with_parts(claim, evidence, parts)
+
+
+def with_parts(claim: Claim, evidence: Evidence, parts: Sequence[Part]) -> Claim:
+    """Return a claim with these comparisons, its verdict and the number that is shown."""
+    found = evidence.verdict({part.verdict for part in parts})
+    pick = max if evidence.any_of else min
+    shown = pick(parts, key=lambda part: evidence.bound.sign * part.ours.mean)
     return replace(
         claim, ours=shown.ours, interval=shown.interval, parts=tuple(parts), verdict=found
     )
@@ -280,7 +350,7 @@ def shown_number(claim: Claim) -> str:
     if claim.interval is not None:
         text = f"{100 * CONFIDENCE:g} % interval {_range(claim.interval)}"
         if part is not None and part.corrected is not None and m > 1:
-            level = 100 * (1 - (1 - CONFIDENCE) / m)  # Bonferroni's correction
+            level = 100 * corrected_level(m)
             text += f" ({level:.4g} % for {m} comparisons: {_range(part.corrected)})"
         shown.append(text)
     if claim.of_means is not None:

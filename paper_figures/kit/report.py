@@ -33,6 +33,7 @@ from .claims import (
 )
 from .paper import Figure, Paper, Setting
 from .reproduce import LeftOut, Result, panels_lacking
+from .sequential import FIRST, MOST
 
 VERDICTS = (HOLDS, FAILS, UNDECIDED)
 
@@ -92,6 +93,26 @@ JUDGED = (
 """Explanation of the verdicts, one paragraph each."""
 
 
+MOVES = (
+    "Seeds were added to the arms of claims that might still be decided, where most decisions per "
+    "hour were expected. Verdicts of claims that were decided stay; arms that no undecided claim "
+    "needs get no more seeds, so that the arms of a figure may have different numbers of them. Its "
+    "picture and tables show the seeds that all of them have."
+)
+"""Explanation of the tables of added seeds."""
+
+
+ADDED = (
+    f"In this report, claims were judged after every added seed, from {FIRST} to at most {MOST}. "
+    "The intervals are therefore wider than Student's: all intervals up to the last seed contain "
+    f"the mean together with a probability of {100 * CONFIDENCE:g} %, or of the level that is "
+    "stated (a group-sequential t-test with exact critical values: Jennison and Turnbull 1991; "
+    "error spending: Lan and DeMets 1983). A claim on several arms is decided by the first "
+    "verdicts of its comparisons.",
+)
+"""What else explains the verdicts if seeds were added."""
+
+
 SHARED = (
     "Runs that several figures share are trained once; each of these figures counts their time."
 )
@@ -123,7 +144,8 @@ class Report:
         Time at which the report was made, as text.
     terms
         Definitions of the terms in the claims, one sentence each.
-
+    moves
+        Tables of seeds that were added until claims were decided; empty if all arms have the same.
     """
 
     title: str
@@ -137,6 +159,7 @@ class Report:
     versions: Mapping[str, str]
     generated: str
     terms: Sequence[str] = ()
+    moves: Sequence[Table] = ()
 
     @property
     def tally(self) -> Counter[str]:
@@ -252,10 +275,15 @@ def _from_earlier_report(result: Result) -> str:
     return text
 
 
-def command_of(name: str, figures: Sequence[Figure], setting: Setting) -> str:
-    """Return the command that repeats a setting, without the number of processes."""
+def command_of(
+    name: str, figures: Sequence[Figure], setting: Setting, options: Sequence[str] = ()
+) -> str:
+    """Return the command that repeats a setting, without the number of processes.
+
+    `options` stand in place of the number of seeds.
+    """
     words = ["topofl", "reproduce", name, "--scale", setting.scale]
-    words += ["--seeds", str(len(setting.seeds))]
+    words += options or ["--seeds", str(len(setting.seeds))]
     shown = {dataset for figure in figures for dataset in (*figure.datasets, *figure.optional)}
     used = [dataset for dataset in setting.datasets if dataset in shown]
     if setting.scale != "smoke" and used:
@@ -321,7 +349,8 @@ def _contents(report: Report) -> dict[str, Any]:
         "summary": summary_of(report),
         "warnings": warnings_of(report),
         "shared": SHARED,
-        "judged": [*JUDGED, *report.terms],
+        "judged": [*(ADDED if report.moves else ()), *JUDGED, *report.terms],
+        "moves_text": MOVES,
         "shown_statement": shown_statement,
         "paper": PAPER,
         "apart": APART,
@@ -388,8 +417,15 @@ def write_report(
     left_out: Sequence[LeftOut],
     setting: Setting,
     out: Path,
+    *,
+    moves: Sequence[Table] = (),
+    options: Sequence[str] = (),
 ) -> tuple[Path, Path]:
-    """Write the report of a paper or figure as HTML and Markdown, and return the paths."""
+    """Write the report of a paper or figure as HTML and Markdown, and return the paths.
+
+    `moves` are tables of seeds that were added until claims were decided, by a command with
+    `options`.
+    """
     report = Report(
         paper.title,
         paper.citation,
@@ -397,13 +433,14 @@ def write_report(
         {each.figure.id: each.reason for each in left_out}
         | {r.figure.id: text for r in results if (text := panels_lacking(r))}
         | (dict(paper.absent) if name == paper.id else {}),
-        command=command_of(name, figures, setting),
+        command=command_of(name, figures, setting, options),
         scale=setting.scale,
         seeds=setting.seeds,
         machine=machine(),
         versions=versions(),
         generated=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         terms=paper.terms,
+        moves=moves,
     )
     return write(report, out / setting.scale, f"{name}-report")
 
@@ -443,6 +480,7 @@ def to_html(report: Report) -> str:
         _contents(report),
         marks={HOLDS: "✓", FAILS: "✗", UNDECIDED: "?"},
         overview=_grid(overview_of(report), "report:overview"),
+        moves=[_grid(table, f"report:moves-{k}") for k, table in enumerate(report.moves, 1)],
         sections=[_section(report, result) for result in report.results],
     )
 

@@ -209,6 +209,19 @@ def write_text(path: Path, text: str) -> None:
         file.write(text)
 
 
+def output_folder(out: str | Path, setting: Setting) -> Path:
+    """Create the folders of runs and results, and return that of the results at a scale."""
+    folder = Path(out) / setting.scale
+    for each in (Path(out) / "runs", folder):
+        try:
+            each.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise type(error)(
+                f"`--out` must be a writable folder, got {each}: {error.strerror}"
+            ) from error
+    return folder
+
+
 def reproduce_each(
     figures: Sequence[Figure],
     setting: Setting,
@@ -247,15 +260,8 @@ def reproduce_each(
         If `out` cannot be written to.
     """
     store = Store(Path(out) / "runs", load_earlier_report(kept))
-    folder = Path(out) / setting.scale
     planned = {figure.id: keyed(figure.runs(setting)) for figure in figures}
-    for each in (store.root, folder):
-        try:
-            each.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise type(error)(
-                f"`--out` must be a writable folder, got {each}: {error.strerror}"
-            ) from error
+    folder = output_folder(out, setting)
     failed: dict[str, str] = {}
     for figure in figures:
         if missing := missing_data(figure, setting):

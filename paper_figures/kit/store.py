@@ -118,10 +118,17 @@ class Store:
         The folder.
     earlier
         Numbers of an earlier report, for figures that do not need the runs themselves.
+    instead
+        Runs that stand in for others, by the key of these.
+    loaded
+        Histories and notes that were read before, by key, to which others are added; None keeps
+        nothing.
     """
 
     root: Path
     earlier: EarlierReport = field(default_factory=EarlierReport)
+    instead: Mapping[str, Run] = field(default_factory=dict)
+    loaded: dict[str, tuple[History, dict[str, Any]]] | None = None
 
     @property
     def runs(self) -> RunStore:
@@ -130,11 +137,11 @@ class Store:
 
     def folder(self, run: Run) -> Path:
         """Return the folder of a run, finished or not."""
-        return self.runs.folder(run.key)
+        return self.runs.folder(self.instead.get(run.key, run).key)
 
     def has(self, run: Run) -> bool:
         """Return whether a run is finished."""
-        return self.runs.has(run.key)
+        return self.runs.has(self.instead.get(run.key, run).key)
 
     def earlier_curves(self, runs: Sequence[Run]) -> Mapping[str, Any] | None:
         """Return an arm's curves from an earlier report; None if missing or all runs are stored."""
@@ -152,12 +159,18 @@ class Store:
         ValueError
             If its files are damaged.
         """
+        loaded, key = self.loaded, self.folder(run).name
+        if loaded is not None and key in loaded:
+            return loaded[key]
         try:
-            return History.load(self.folder(run) / "history"), self.load_note(run)
+            found = History.load(self.folder(run) / "history"), self.load_note(run)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(
                 f"{error}; remove {self.folder(run)} to train the run again"
             ) from error
+        if loaded is not None:
+            loaded[key] = found
+        return found
 
     def load_arm(self, runs: Sequence[Run]) -> tuple[list[History], list[dict[str, float]], float]:
         """Return the histories of an arm's runs, their numbers, and the rounds per epoch."""
@@ -168,7 +181,7 @@ class Store:
 
     def load_note(self, run: Run) -> dict[str, Any]:
         """Return the note of a finished run; raises as :meth:`load`."""
-        found = self.runs.find(run.key)
+        found = self.runs.find(self.instead.get(run.key, run).key)
         if found is None:
             raise FileNotFoundError(f"{self.folder(run)} must be a finished run")
         return dict(found.note)

@@ -182,7 +182,7 @@ def accuracies_of_peers(arms: Arms, k: int) -> Data:
     return {"seeds": [_of_one_client(json.dumps(run.tables), k) for run in runs]}
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _of_one_client(tables: str, k: int) -> dict[str, list[Any]]:
     """Train again and record the accuracies; cached for both panels of the figure."""
     experiment = config.build(json.loads(tables))

@@ -173,6 +173,7 @@ WRONG = [
     ("reproduce dcliques-fig01", "dcliques-fig01 needs the files of mnist"),
     ("reproduce dcliques-fig01 --data nowhere", "there is no folder nowhere"),
     (f"reproduce {FIGURE} --jobs 0", "`jobs` must be at least 1"),
+    (f"reproduce {FIGURE} --hours 6", "`hours` must be given with `until_decided`"),
     (f"reproduce {FIGURE} --device abacus", "abacus"),
 ]
 """Command lines that are wrong, exit code 2."""

@@ -14,6 +14,7 @@ from paper_figures.kit.claims import Claim, at_least, judge
 from paper_figures.kit.curves import Curve, arms_table, average, spread
 from paper_figures.kit.drawing import convergence, histogram
 from paper_figures.kit.store import load_earlier_report
+from paper_figures.kit.until_decided import load_progress
 from paper_figures.time_rounds import tables_at_paper_scale
 from tests.refusals import named, refused
 from tests.rows.pages import some_report, some_results
@@ -55,6 +56,11 @@ def earlier(path, seeds):
 def damaged(path):
     (path / "fig.json").write_text("{")
     load_earlier_report(path)
+
+
+def damaged_progress(path):
+    (path / "decisions.json").write_text("{")
+    load_progress(path / "decisions.json", "key")
 
 
 def paper_scale(path, algorithm):
@@ -117,6 +123,43 @@ ROWS = [
         ("dcliques-fig10 needs the files of cifar10; ", "--data"),
         lambda path: made(path, "dcliques-fig10", scale="quick", data=path),
     ),
+    (
+        ValueError,
+        "`max_seeds` must be given with `until_decided`, got 9 without it; add",
+        lambda path: made(path, max_seeds=9),
+    ),
+    (ValueError, "`hours` must be given with `until_decided`", lambda path: made(path, hours=1.0)),
+    (
+        ValueError,
+        "`seeds` must be left out with `until_decided`, got 4: every arm starts with 3 seeds",
+        lambda path: made(path, until_decided=True, seeds=4),
+    ),
+    (
+        ValueError,
+        "`kept` must be left out with `until_decided`",
+        lambda path: made(path, until_decided=True, kept=path),
+    ),
+    (
+        ValueError,
+        "`max_seeds` must be between 3 and 40, got 41; verdicts are valid from 3 to 40 seeds",
+        lambda path: made(path, until_decided=True, max_seeds=41),
+    ),
+    (
+        ValueError,
+        "`max_seeds` must be between 3 and 40, got 2",
+        lambda path: made(path, until_decided=True, max_seeds=2),
+    ),
+    (
+        ValueError,
+        "`hours` must be a positive number, got 0; leave it out for no limit",
+        lambda path: made(path, until_decided=True, hours=0),
+    ),
+    (
+        ValueError,
+        "`hours` must be a positive number, got nan",
+        lambda path: planned("dcliques-fig05", scale="smoke", until_decided=True, hours=np.nan),
+    ),
+    (ValueError, "decisions.json is damaged", damaged_progress),
     (NotADirectoryError, "`--out` must be a writable folder", in_place_of_the_folder),
     (FileNotFoundError, "lost.png", lacking_a_picture),
     (

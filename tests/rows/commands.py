@@ -165,6 +165,10 @@ COMMANDS = [
         f"reproduce {FIGURE} --scale smoke --out r --dry-run", ("dcliques-fig05     0      0",)
     ),
     Command(f"reproduce {FIGURE} --scale smoke --json", keys=("figure", "verdict")),
+    Command(
+        f"reproduce {FIGURE} --scale smoke --until-decided --hours 1 --json",
+        keys=("figure", "verdict"),
+    ),
     Command("study study.toml --dry-run --json", keys=("runs",)),
     Command("study study.toml --json", keys=("written",)),
     Command("doctor", ("ok    Python: 3.", "ok    self-test")),

@@ -188,6 +188,19 @@ def paper() -> str:
         return papers.to_html(some_report(some_results(Path(folder))))
 
 
+def decided() -> str:
+    """Return the report of a paper to which seeds were added."""
+    counts = Table(("claims", "HOLDS", "FAILS"), (("the paper's", 1, 2),), title="Claims")
+    columns = ("claim", "figure", *(f"{k} seeds" for k in (3, 5, 8, 12, 17, 23, 30, 40)), "needs")
+    rows = (
+        (EVIL, "some-fig01", *["UNDECIDED"] * 7, "HOLDS", ""),
+        (LONG, "summary", *[""] * 8, EVIL),
+    )
+    with TemporaryDirectory() as folder:
+        moves = (counts, Table(columns, rows, title=EVIL))
+        return papers.to_html(some_report(some_results(Path(folder)), moves=moves))
+
+
 @dataclass(frozen=True)
 class Page:
     """A page, made by a function.
@@ -217,4 +230,5 @@ PAGES = {
     "rounds": Page(rounds, folds=True),
     "study": Page(study, "document.body.dataset.ready === 'yes'"),
     "paper": Page(paper),
+    "decided": Page(decided),
 }

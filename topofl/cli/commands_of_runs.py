@@ -266,6 +266,9 @@ def reproduce(
     jobs: int = 1,
     dry_run: bool = False,
     report: bool = False,
+    until_decided: bool = False,
+    max_seeds: int | None = None,
+    hours: float | None = None,
 ) -> None:
     """Regenerate figures of the papers and check the papers' claims about them.
 
@@ -296,6 +299,12 @@ def reproduce(
         show runs, time and memory (from probes); keep nothing
     report
         also write one page with everything: HTML and Markdown
+    until_decided
+        start with 3 seeds, and add seeds to the arms of claims that can still be decided
+    max_seeds : K
+        largest number of seeds of --until-decided (default: 40)
+    hours : H
+        time of the runs that --until-decided adds, in all commands with this --out
 
     Examples
     --------
@@ -304,6 +313,7 @@ def reproduce(
     topofl reproduce dcliques-fig09 --scale paper --data path/to/data --seeds 5
     topofl reproduce dcliques --scale quick --data path/to/data --jobs 2 --report
     topofl reproduce dcliques --scale quick --data path/to/data --dry-run
+    topofl reproduce dfedpgp --data path/to/data --jobs 2 --until-decided --hours 6 --report
     """
 
 

@@ -1,7 +1,7 @@
 """Means over runs with their confidence intervals, verdicts on them, and numbers as text."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -22,8 +22,26 @@ ROUNDING = 1e-12
 """Relative tolerance within which an end of an interval touches the threshold."""
 
 
+@cache
+def t_quantile(level: float, k: int) -> float:
+    """Return the half-width of the interval for k seeds in standard errors.
+
+    Examples
+    --------
+    >>> round(t_quantile(0.95, 5), 3)
+    2.776
+    """
+    return float(special.stdtrit(k - 1, (1 + level) / 2))
+
+
+Quantile = Callable[[float, int], float]
+"""``quantile(level, k)``: half-width of the interval for k seeds in standard errors."""
+
+
 def mean_interval(
-    values: Sequence[float] | np.ndarray, level: float = CONFIDENCE
+    values: Sequence[float] | np.ndarray,
+    level: float = CONFIDENCE,
+    quantile: Quantile = t_quantile,
 ) -> tuple[float, float] | None:
     """Return the confidence interval of a mean by Student's t; None for a single value.
 
@@ -33,6 +51,8 @@ def mean_interval(
         (k,) finite numbers, one per seed.
     level
         Probability, between 0 and 1, that the interval contains the mean.
+    quantile
+        Half-width of the interval in standard errors; by default that of Student's t.
 
     Raises
     ------
@@ -49,7 +69,7 @@ def mean_interval(
     k, mean = len(numbers), float(numbers.mean())
     if k == 1:
         return None
-    half = float(t_quantile(level, k) * numbers.std(ddof=1) / np.sqrt(k))
+    half = float(quantile(level, k) * numbers.std(ddof=1) / np.sqrt(k))
     return mean - half, mean + half
 
 
@@ -60,6 +80,7 @@ def verdict(
     *,
     to_hold: float = CONFIDENCE,
     to_fail: float = CONFIDENCE,
+    quantile: Quantile = t_quantile,
 ) -> str:
     """Return the verdict on whether a mean over seeds is beyond a bound.
 
@@ -73,6 +94,8 @@ def verdict(
         The claimed side: 1 above the bound, -1 below it.
     to_hold, to_fail
         Levels of the interval that must lie on the claimed side to hold, or on the other to fail.
+    quantile
+        As for :func:`mean_interval`.
 
     Returns
     -------
@@ -94,7 +117,7 @@ def verdict(
     bound = check_number("bound", bound)
     slack = ROUNDING * (1 + max(abs(bound), float(np.abs(numbers).max())))
     for found, side, level in ((HOLDS, sign, to_hold), (FAILS, -sign, to_fail)):
-        interval = mean_interval(numbers, level)
+        interval = mean_interval(numbers, level, quantile)
         if interval is not None and min(side * (end - bound) for end in interval) > slack:
             return found
     return UNDECIDED
@@ -115,18 +138,6 @@ def as_numbers(values: Sequence[float] | np.ndarray) -> np.ndarray:
             f"{shown(values)}"
         )
     return numbers
-
-
-@cache
-def t_quantile(level: float, k: int) -> float:
-    """Return the half-width of the interval for k seeds in standard errors.
-
-    Examples
-    --------
-    >>> round(t_quantile(0.95, 5), 3)
-    2.776
-    """
-    return float(special.stdtrit(k - 1, (1 + level) / 2))
 
 
 @dataclass(frozen=True, eq=False)
