@@ -128,6 +128,26 @@ def test_runs_that_together_are_large_are_trained_in_smaller_groups(tmp_path, gr
     assert groups == [2, 2]
 
 
+@pytest.mark.parametrize(
+    ("n", "changes", "rounds"),
+    [
+        (5, {}, 30_000),  # whatever their models, rounds take time
+        (5, {"algorithm": "dsgd,lr=0.1,local_steps=500"}, 600),
+        (100, {"evaluation": {"every": 1000}}, 12_000),
+        (100, {"evaluation": {"every": 1}}, 8_000),
+    ],
+)
+def test_runs_that_together_take_long_are_trained_alone(n, changes, rounds):
+    base = {**EQUAL, **changes, "data": {**EQUAL["data"], "n": n}}
+
+    def groups_of(rounds):
+        jobs = [point.job for point in prepare({**base, "run": {"rounds": rounds}}, None, seeds=2)]
+        return list(work._groups([(job, Path(), config.build(job.tables)) for job in jobs]))
+
+    assert [len(group) for group in groups_of(rounds)] == [2]
+    assert groups_of(2 * rounds) == []
+
+
 def test_interrupted_groups_are_trained_again(tmp_path, groups, monkeypatch):
     def interrupt(event):
         raise KeyboardInterrupt
@@ -137,6 +157,17 @@ def test_interrupted_groups_are_trained_again(tmp_path, groups, monkeypatch):
         sweep(EQUAL, None, seeds=2, store=tmp_path, progress=False)
     monkeypatch.undo()
     assert len(sweep(EQUAL, None, seeds=2, store=tmp_path, progress=False).runs) == 2
+
+
+def test_runs_of_an_interrupted_group_that_are_done_are_reported(tmp_path, monkeypatch):
+    jobs = [point.job for point in prepare(EQUAL, None, seeds=3)]
+    states = ["interrupted", "done", "done"]
+    found = [Outcome(job.key, state) for job, state in zip(jobs, states, strict=True)]
+    monkeypatch.setattr("topofl.runs.execute.perform_all", lambda *_: found)
+    ended = []
+    with pytest.raises(KeyboardInterrupt):
+        execute(jobs, tmp_path, None, limit=1, ended=ended.append)
+    assert ended == found[1:]
 
 
 def test_runs_of_a_killed_group_are_performed_alone(tmp_path):

@@ -336,9 +336,9 @@ def _bytes_of_step(setup: Setup, width: int, bound: Bound | None) -> tuple[int, 
     network, sample, task, compute = setup.network, setup.sample, setup.task, setup.compute
     module = network.module
     if bound is None and in_closed_form(module, task):
-        # Gradients, hidden layers with their errors and which are positive, logits, their
-        # log-softmax, and three numbers per example.
-        hidden = 3 * sum(hidden_widths(module) or [])
+        # Gradients, hidden layers with their errors, logits, their log-softmax, and three numbers
+        # per example.
+        hidden = 2 * sum(hidden_widths(module) or [])
         numbers = setup.trace.layout.d + width * (hidden + 2 * _classes(module) + 3)
         return numbers * compute.dtype.itemsize, numbers * compute.dtype.itemsize
     target = setup.clients.dataset.learned(compute.dtype)[:1].to(sample.device)

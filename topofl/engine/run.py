@@ -201,7 +201,8 @@ def run_of(
 def run_together(setups: Sequence[Setup], callbacks: Sequence[Callback] = ()) -> list[History]:
     """Train several runs as one, and return the history of each.
 
-    Each has the bits of its run alone. Nothing is saved. Events have the models of all runs, and the columns of their nodes together.
+    Each has the bits of its run alone. Nothing is saved. Events have the models of all runs, and
+    the columns of their nodes together.
 
     Raises
     ------

@@ -125,8 +125,8 @@ def scores_of(run: Run, neighbors: Neighbors | None = None) -> dict[str, Scores]
 def _scores_of_parts(run: Run) -> dict[str, Scores]:
     """Return the scores of several runs' models, evaluated one run after another.
 
-    They are copied, since sums of products depend on how memory is aligned; those of which each run
-    stores one before the first round are stored once, too.
+    They are copied, since sums of products depend on how memory is aligned. Equal models that each
+    run stores once, as before the first round, are stored once here, too.
     """
     found: list[dict[str, Scores]] = []
     for setup, rows in zip(run.setup.parts, run.setup.rows, strict=True):

@@ -36,7 +36,9 @@ def joined(setups: Sequence[Setup]) -> Setup:
     """Return the setup of one run that trains the nodes of several runs, one after another.
 
     The runs may differ in seeds, partitions of the same dataset, graphs and weights of graphs. The
-    algorithm is that of the first.
+    algorithm is that of the first. Its phases must not depend on ``models.n``, ``models.nodes`` or
+    properties of whole graphs and matrices, such as a spectral gap: this is not checked, and so
+    sweeps join runs of topofl's own methods only.
 
     Raises
     ------

@@ -373,15 +373,16 @@ class _Execution:
     def collect(self) -> None:
         """Report the runs that have ended, and put back those interrupted from outside."""
         for future, jobs in self._finished():
-            for job, outcome in zip(jobs, self._outcomes(jobs, future), strict=True):
+            found = self._outcomes(jobs, future)
+            for job, outcome in zip(jobs, found, strict=True):
                 if outcome.state == "interrupted":
                     self.waiting.append([job])
-                    if self.executor is None:
-                        raise KeyboardInterrupt
                 elif outcome.state == "unwritable":
                     self.unwritable = outcome.error
                 else:
                     self._report(outcome)
+            if self.executor is None and any(one.state == "interrupted" for one in found):
+                raise KeyboardInterrupt
 
     def _finished(self) -> Iterator[tuple[Any, list[Job]]]:
         """Yield the runs whose futures are done, waiting for one up to half a second."""

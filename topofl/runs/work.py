@@ -154,11 +154,14 @@ MOST_TOGETHER = 16
 NUMBERS = 2**22
 """Parameters of all nodes of runs that are trained together, at most."""
 
-PRODUCTS = 2**40
-"""Parameters times examples of all their gradients, at most: about a minute is lost if they stop.
+PRODUCTS = 2**38
+"""Products, at most, as :func:`_work_of` counts them: about a minute is lost if the runs stop.
 
 Runs that are trained together have no checkpoints.
 """
+
+LEAST_PRODUCTS = 2**22
+"""Products per round and run that take as long as what a round costs besides them, about 1 ms."""
 
 
 def kind_of(job: Job) -> str | None:
@@ -233,15 +236,21 @@ def _groups(claimed: Sequence[Claimed]) -> Iterator[Sequence[Claimed]]:
 
 
 def _work_of(experiment: config.Experiment) -> tuple[int, int]:
-    """Return the parameters of all nodes of a run, and these times examples of its gradients."""
+    """Return the parameters of all nodes of a run, and how many products it takes.
+
+    These are parameters times examples; an evaluation takes a third of those of a gradient.
+    """
     if experiment.checked is None:
         return NUMBERS, PRODUCTS
-    setup = experiment.checked[1]
+    setup, rounds = experiment.checked[1], experiment.options["rounds"]
     trace, numbers = setup.trace, setup.clients.n * setup.trace.layout.d
     steps = sum(int(counts.max()) for some in trace.steps.values() for _, counts in some)
-    steps += len(trace.gradient_sizes)
-    examples = int(trace.batch_sizes().max()) * max(1, steps) * experiment.options["rounds"]
-    return numbers, numbers * examples
+    steps += len(trace.gradient_sizes)  # of as many rounds as were played
+    examples = int(trace.batch_sizes().max()) * max(1, steps // len(trace.graphs))
+    evaluated = sum(len(own) for some in setup.sets.values() for own in some.values())
+    evaluations = rounds // setup.evaluation.every + 1
+    products = rounds * max(LEAST_PRODUCTS, numbers * examples)
+    return numbers, products + evaluations * evaluated * trace.layout.d // 3
 
 
 def _train_together(
