@@ -75,6 +75,14 @@ def test_runs_of_one_kind_are_trained_together_and_have_their_own_bits(tmp_path,
             np.testing.assert_array_equal(run.history[column], alone[column])
 
 
+def test_large_runs_and_those_that_train_alone_are_not_given_to_a_process_in_groups(monkeypatch):
+    server = {**EQUAL, "algorithm": "fedavg,lr=0.1"}
+    assert [point.job.is_light for point in prepare(EQUAL, None, seeds=2)] == [True, True]
+    assert [point.job.is_light for point in prepare(server, None, seeds=2)] == [False, False]
+    monkeypatch.setattr(work, "PRODUCTS", work.LEAST_PRODUCTS)
+    assert not prepare(EQUAL, None, seeds=1)[0].job.is_light
+
+
 def test_runs_that_differ_in_more_than_seeds_and_graphs_are_trained_alone(tmp_path, groups):
     grid = {"algorithm.lr": [0.1, 0.5], "run.rounds": [1, 2]}
     assert len(sweep(EQUAL, grid, store=tmp_path, progress=False).runs) == 4
@@ -104,8 +112,9 @@ def test_methods_of_users_are_trained_alone(tmp_path, groups):
 
 
 def test_runs_that_cannot_be_trained_together_or_fail_are_performed_alone(tmp_path, groups):
-    base = {**EQUAL, "algorithm": "fedavg,lr=0.1"}
-    assert len(sweep(base, None, seeds=2, store=tmp_path / "server", progress=False).runs) == 2
+    base = {**EQUAL, "algorithm": "osgp,lr=0.1"}
+    grid = {"topology": ["ring", "star"]}
+    assert len(sweep(base, grid, store=tmp_path / "pushes", progress=False).runs) == 2
     base = {**EQUAL, "algorithm": "dsgd,lr=1e38"}
     found = sweep(base, None, seeds=2, store=tmp_path / "diverging", progress=False)
     assert groups == [2, 2]

@@ -32,6 +32,11 @@ PERIOD = 64
 """Longest period of a joint graph whose rounds are known to repeat."""
 
 
+def joins(setup: Setup) -> bool:
+    """Return whether a run could be trained together with others that differ in their nodes."""
+    return not [*_differences([setup]), *_requests(setup)]
+
+
 def joined(setups: Sequence[Setup]) -> Setup:
     """Return the setup of one run that trains the nodes of several runs, one after another.
 

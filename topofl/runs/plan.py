@@ -29,7 +29,7 @@ from topofl.engine.model_checks import as_task
 from topofl.engine.options import Evaluation, as_options, device_of
 from topofl.engine.setup import resolve
 from topofl.runs.identity import DatasetCache, hash_of
-from topofl.runs.work import Job, settings_of_call
+from topofl.runs.work import Job, is_light, settings_of_call
 
 VARIED = ("run", "data", "topology")
 """Tables whose seeds a sweep varies."""
@@ -473,9 +473,9 @@ def _points_of_tables(
         first = replace(first, memory=experiment.estimate().total)
     if seeds is None:
         return [first]
-    digest = first.job.digest
+    how = first.job.digest, first.job.is_light
     return [
-        replace(first, seed=seed, job=Job.of(with_seeds(experiment.tables, seed, vary), digest))
+        replace(first, seed=seed, job=Job.of(with_seeds(experiment.tables, seed, vary), *how))
         for seed in seeds
     ]
 
@@ -484,7 +484,7 @@ def _point_of_experiment(
     experiment: config.Experiment, values: Values, seed: int | None, cache: DatasetCache
 ) -> Point:
     """Return the run of an experiment that was built for a point."""
-    job = Job.of(experiment.tables, cache.digest(experiment.dataset))
+    job = Job.of(experiment.tables, cache.digest(experiment.dataset), is_light(experiment))
     ignores = experiment.topology is not None and not experiment.uses_topology
     scores = _scores_of(experiment.options["evaluation"], experiment.task)
     device = str(device_of(experiment.options["compute"]))

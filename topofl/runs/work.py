@@ -27,6 +27,7 @@ from topofl.config.toml import names_functions
 from topofl.engine import run
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.options import Saving, as_options
+from topofl.engine.together import joins
 from topofl.history import History
 from topofl.runs.folder import PROGRESS, claimed_in, clear, write_config
 from topofl.runs.identity import cache_of_process, key_of, note_of, reset_peak_memory, versions
@@ -80,6 +81,8 @@ class Job:
         The argument of `function`.
     extra
         Returns more entries of the note; a function of the experiment and the history.
+    is_light
+        Whether it is worth to train it together with others; see :func:`is_light`.
     """
 
     key: str
@@ -88,12 +91,13 @@ class Job:
     function: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     point: Mapping[str, Any] | None = None
     extra: Callable[[Any, History], Mapping[str, Any]] | None = None
+    is_light: bool = False
 
     @classmethod
-    def of(cls, tables: Mapping[str, Any], digest: str) -> "Job":
+    def of(cls, tables: Mapping[str, Any], digest: str, is_light: bool = False) -> "Job":
         """Return the run with these configuration tables and the dataset with this hash."""
         plain = json.loads(json.dumps(tables))
-        return cls(key_of(plain, digest), plain, digest)
+        return cls(key_of(plain, digest), plain, digest, is_light=is_light)
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ def kind_of(job: Job) -> str | None:
     They may differ in seeds, in how the data are partitioned, and in graphs. User-defined functions
     train alone, since they may read the numbers of nodes, or properties of the whole graph.
     """
-    if job.function is not None or not job.digest or "attackers" in job.tables:
+    if not job.is_light:
         return None
     tables = {name: part for name, part in job.tables.items() if name not in _OF_NODES}
     if names_functions(tables):
@@ -180,6 +184,14 @@ def kind_of(job: Job) -> str | None:
 
 
 _OF_NODES = ("data", "topology", "mixing")
+
+
+def is_light(experiment: config.Experiment) -> bool:
+    """Return whether a run can be trained together with others, and two of its size may be."""
+    if experiment.checked is None or not joins(experiment.checked[1]):
+        return False
+    numbers, products = _work_of(experiment)
+    return 2 * numbers <= NUMBERS and 2 * products <= PRODUCTS
 
 
 def perform_all(jobs: Sequence[Job], root: str) -> list[Outcome]:
