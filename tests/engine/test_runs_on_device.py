@@ -14,7 +14,7 @@ from tests.rows.methods import ARGUMENTS
 from tests.rows.runs import differences, in_float64, stepping
 from tests.simulated_device import SimulatedDevice, summary
 from topofl import algorithms, data
-from topofl.engine.recorder import GradientStatistics
+from topofl.engine.recorder import GradientSums
 
 EXECUTORS = {"batched": {"executor": "batched", "chunk": 3}, "looped": {"executor": "looped"}}
 
@@ -24,7 +24,7 @@ def test_gradient_diversity_does_not_wait_for_the_device():
     rows = torch.tensor([True, False, True, True], device="cpu")
     gradients[1] = torch.nan
     for where in ("cpu", "cuda"):
-        statistics = GradientStatistics()
+        statistics = GradientSums()
         with SimulatedDevice() as device:
             there, chosen = gradients.to(where), rows.to(where)
             statistics.observe([there, there[:, 0, 0]], chosen)

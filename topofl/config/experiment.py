@@ -218,6 +218,14 @@ def trained_together(
         If they cannot be trained together.
     Exception
         What one of them meets alone ends all of them.
+
+    Examples
+    --------
+    >>> data = {"name": "digits", "partition": "iid", "n": 4}
+    >>> tables = {"data": data, "topology": "ring", "algorithm": "dsgd,lr=0.1"}
+    >>> runs = [build({**tables, "run": {"rounds": 2, "seed": seed}}) for seed in range(3)]
+    >>> [history.n_rounds for history in trained_together(runs)]
+    [2, 2, 2]
     """
     setups = [experiment.checked[1] for experiment in experiments if experiment.checked]
     if len(setups) < len(experiments):

@@ -321,7 +321,7 @@ class GradientStatistics:
 
     def __init__(self, rows: Sequence[slice] = (slice(None),)) -> None:
         self._rows = rows
-        self._sums = [_Sums() for _ in rows]
+        self._sums = [GradientSums() for _ in rows]
 
     def anew(self) -> "GradientStatistics":
         """Return statistics of the same runs without observations."""
@@ -349,7 +349,7 @@ class GradientStatistics:
         return [own.diversity for own in self._sums]
 
 
-class _Sums:
+class GradientSums:
     """Gradient diversity ``sum_i |g_i|^2 / |sum_i g_i|^2`` of one step.
 
     This is definition 1 of Yin et al. (2018): 1/n if all gradients are equal, 1 if they are
@@ -383,7 +383,7 @@ class _Sums:
                 block.add_(part.sum(0, dtype=torch.float64))
         self._totals[0].add_(torch.stack(norms).square().sum())
 
-    def add(self, other: "_Sums") -> None:
+    def add(self, other: "GradientSums") -> None:
         """Add the observations of another object, whose tensors may be taken over."""
         for total, more in zip(self._totals, other._totals, strict=False):
             total.add_(more)

@@ -18,7 +18,7 @@ from topofl.engine.footprint import bytes_of_step
 from topofl.engine.gradients import autograd_gradients, image_order, objective_gradients
 from topofl.engine.memory import AllocationTrace, bytes_of_forward
 from topofl.engine.network import Network
-from topofl.engine.recorder import NUMBERS, GradientStatistics
+from topofl.engine.recorder import NUMBERS, GradientSums
 from topofl.metrics import consensus_distance
 from topofl.metrics.consensus import NUMBERS as COPIED
 from topofl.tasks import cross_entropy
@@ -40,7 +40,7 @@ def test_consensus_makes_one_copy_of_a_block(n):
 
 def test_sums_of_gradients_are_made_block_by_block():
     gradients = [torch.randn(1, 40, NUMBERS // 4)]
-    seen = GradientStatistics()
+    seen = GradientSums()
     with AllocationTrace() as allocations:
         for _ in range(3):
             seen.observe(gradients)
@@ -50,7 +50,7 @@ def test_sums_of_gradients_are_made_block_by_block():
 
 @pytest.mark.parametrize("chunks", [(1, 1, 1), (2, 3, 0, 2)])
 def test_blocks_change_no_bit_of_the_sums(chunks):
-    seen, total = GradientStatistics(), 0
+    seen, total = GradientSums(), 0
     for k, count in enumerate(chunks):
         g = torch.randn(count, 700, 1000, generator=torch.Generator().manual_seed(k))
         seen.observe([g])
