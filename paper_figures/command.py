@@ -17,6 +17,7 @@ from .kit.report import write_report
 from .kit.reproduce import LeftOut, Result, missing_data, panels_lacking, plan, reproduce_each
 from .kit.sequential import FIRST
 from .kit.store import Failed, Store, load_earlier_report
+from .kit.until_decided import with_seeds
 
 PAPERS: tuple[Paper, ...] = (dcliques.PAPER, dfedpgp.PAPER, pfeddst.PAPER, dpfl.PAPER)
 """The papers whose figures are reproduced. A new paper is a package and one entry here."""
@@ -232,7 +233,10 @@ def planned(
     _, figures, setting = _named(name, scale, seeds, data, datasets, device)
     missing = _without_data(figures, setting)
     if limits is not None:
-        return predict(name, figures, setting, limits, out=out, jobs=jobs)
+        found = predict(name, figures, setting, limits, out=out, jobs=jobs)
+        if found is not None:
+            return found
+        setting = with_seeds(setting, FIRST)
     table = plan(
         [figure for figure in figures if figure.id not in missing],
         setting,

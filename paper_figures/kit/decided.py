@@ -13,7 +13,7 @@ from topofl.toolkit import check_int
 
 from .claims import CHECK, OUR_QUESTION, PAPER, shown_statement
 from .paper import Figure, Setting
-from .reproduce import missing_data, output_folder, plan
+from .reproduce import missing_data, output_folder
 from .sequential import FIRST, MOST
 from .store import Failed, Store, compute_missing, keyed
 from .until_decided import (
@@ -189,17 +189,17 @@ def predict(
     *,
     out: str | Path,
     jobs: int = 1,
-) -> Table:
-    """Return what :func:`decide` would do, without storing anything.
+) -> Table | None:
+    """Return what :func:`decide` would decide, without storing anything.
 
-    Before the first runs are finished, these are their number and cost; then the claims that would
-    be decided if means and spreads stayed as they are, in the order of the decisions, with the
-    hours until then.
+    These are the claims that would be decided if means and spreads stayed as they are, in the order
+    of the decisions, with the hours until then. None until the first runs of figures are finished.
     """
     store, setting = Store(Path(out, "runs")), with_seeds(setting, FIRST)
     ready = _trained(figures, setting)
-    if not all(store.has(run) for figure in ready for run in figure.runs(setting)):
-        return plan(ready, setting, store)
+    first = [run for figure in ready for run in figure.runs(setting)]
+    if not first or not all(map(store.has, first)):
+        return None
     search, key = search_of(ready, setting, store, jobs, limits.max_seeds, limits.hours)
     path = Path(out, setting.scale, f"{name}-decisions.json")
     progress, standing = search.judged(load_progress(path, key), {})

@@ -267,6 +267,13 @@ def test_a_dry_run_predicts_decisions_and_stores_nothing(trained, tmp_path, monk
     assert predict(hours=0.01).title.startswith("0 of")
 
 
+def test_a_dry_run_without_data_says_what_every_figure_needs(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOPOFL_DATA", raising=False)
+    rows = {row[0]: row for row in planned("dcliques", out=tmp_path, until_decided=True).rows}
+    assert rows["dcliques-fig05"][1:] == (0, 0, 0.0, 0.0)
+    assert "needs the files of mnist" in rows["dcliques-fig09"][1].reason
+
+
 def test_arms_whose_runs_fail_get_no_more_seeds_and_the_others_go_on(
     trained, tmp_path, monkeypatch
 ):
