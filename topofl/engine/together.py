@@ -178,8 +178,8 @@ class _Graphs:
             WeakKeyDictionary()
         )
         periods = [setup.graphs.period for setup in setups]
-        period = math.lcm(*(p or PERIOD + 1 for p in periods))
-        known = period if period <= PERIOD and all(periods) else None
+        period = math.lcm(*(p or 0 for p in periods))  # 0 if some graphs do not repeat
+        known = period if 0 < period <= PERIOD else None
         self._at = lru_cache(maxsize=known or 1)(self._joint)
         n = sum(setup.clients.n for setup in setups)
         name = f"{setups[0].graphs.name} and {len(setups) - 1} more"
@@ -192,15 +192,8 @@ class _Graphs:
     def _joint(self, t: int) -> Topology:
         graphs = tuple(setup.graphs.at(t) for setup in self._setups)
         adjacency = sparse.block_diag([graph.adjacency for graph in graphs], format="csr")
-        starts = np.cumsum([0, *(graph.n for graph in graphs)]).tolist()
-        groups = [
-            tuple(start + i for i in group)
-            for start, graph in zip(starts, graphs, strict=False)
-            for group in graph.groups
-        ]
-        own = all(graph.own_weights for graph in graphs)
         name = f"{graphs[0].name} and {len(graphs) - 1} more"
-        whole = Topology(sparse.csr_array(adjacency), name, tuple(groups), own_weights=own)
+        whole = Topology(sparse.csr_array(adjacency), name)
         self._graphs[whole] = graphs
         return whole
 

@@ -401,8 +401,7 @@ class _Execution:
     def _outcomes(self, jobs: list[Job], future: Any) -> list[Outcome]:
         """Return the outcomes of some runs, also if their process was killed."""
         try:
-            found = future.result()
-            return found if isinstance(found, list) else [found]
+            return _found(future)
         except Exception as error:  # of any executor
             return [self._after(error, job, alone=len(jobs) == 1) for job in jobs]
 
@@ -438,10 +437,8 @@ class _Execution:
         try:
             while self.active:
                 for future, jobs in self._finished():
-                    found = [] if future.exception() else future.result()
-                    ended = {
-                        one.key: one for one in (found if isinstance(found, list) else [found])
-                    }
+                    found = [] if future.exception() else _found(future)
+                    ended = {one.key: one for one in found}
                     for job in jobs:  # a process may have ended with its runs
                         if job.key in ended and ended[job.key].state in ("done", "failed"):
                             self._report(ended[job.key])
@@ -449,6 +446,12 @@ class _Execution:
                             self._report(Outcome(job.key, "done"))
         except KeyboardInterrupt:  # a second Ctrl-C
             self.executor.stop(signal.SIGKILL)
+
+
+def _found(future: Any) -> list[Outcome]:
+    """Return what a call returned: the outcomes of several runs, or that of one."""
+    found = future.result()
+    return found if isinstance(found, list) else [found]
 
 
 def _call(fn: Callable[..., Any], /, *args: Any) -> Future[Any]:

@@ -159,36 +159,41 @@ NUMBERS = 2**22
 """Parameters of all nodes of runs that are trained together, at most."""
 
 PRODUCTS = 2**38
-"""Products, at most, as :func:`_work_of` counts them: about a minute is lost if the runs stop.
+"""Products, at most, as :func:`_work_of` counts them.
 
-Runs that are trained together have no checkpoints.
+Runs that are trained together have no checkpoints, and start again if they are interrupted.
 """
 
 LEAST_PRODUCTS = 2**22
-"""Products per round and run that take as long as what a round costs besides them, about 1 ms."""
+"""Products per round and run, at least, since a round also costs time besides them."""
 
 
 def kind_of(job: Job) -> str | None:
     """Return what runs that are trained together have in common; None for one that trains alone.
 
-    They may differ in seeds, in how the data are partitioned, and in graphs. User-defined functions
-    train alone, since they may read the numbers of nodes, or properties of the whole graph.
+    They may differ in seeds, in how the data are partitioned, and in graphs.
     """
     if not job.is_light:
         return None
-    tables = {name: part for name, part in job.tables.items() if name not in _OF_NODES}
-    if names_functions(tables):
-        return None
+    tables = _without_nodes(job.tables)
     tables["run"] = {key: value for key, value in tables["run"].items() if key != "seed"}
     return json.dumps([job.digest, tables], sort_keys=True)
 
 
-_OF_NODES = ("data", "topology", "mixing")
+def _without_nodes(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables that do not describe nodes."""
+    return {k: part for k, part in tables.items() if k not in ("data", "topology", "mixing")}
 
 
 def is_light(experiment: config.Experiment) -> bool:
-    """Return whether a run can be trained together with others, and two of its size may be."""
+    """Return whether a run can be trained together with others, and two of its size may be.
+
+    Those of user-defined functions train alone, since these may read the numbers of nodes, or
+    properties of the whole graph.
+    """
     if experiment.checked is None or not joins(experiment.checked[1]):
+        return False
+    if names_functions(_without_nodes(experiment.tables)):
         return False
     numbers, products = _work_of(experiment)
     return 2 * numbers <= NUMBERS and 2 * products <= PRODUCTS
