@@ -210,7 +210,8 @@ def trained_together(
 ) -> list[History]:
     """Train experiments of one dataset, algorithm and model as one run; return their histories.
 
-    Each is the history of :meth:`Experiment.run`, to the last bit.
+    Each is the history of :meth:`Experiment.run`, to the last bit. The experiments must share one
+    dataset object: pass :func:`build` a function `read` that returns it.
 
     Raises
     ------
@@ -221,9 +222,14 @@ def trained_together(
 
     Examples
     --------
+    >>> from topofl.data import digits
+    >>> dataset = digits()
     >>> data = {"name": "digits", "partition": "iid", "n": 4}
     >>> tables = {"data": data, "topology": "ring", "algorithm": "dsgd,lr=0.1"}
-    >>> runs = [build({**tables, "run": {"rounds": 2, "seed": seed}}) for seed in range(3)]
+    >>> runs = [
+    ...     build({**tables, "run": {"rounds": 2, "seed": seed}}, read=lambda *call: dataset)
+    ...     for seed in range(3)
+    ... ]
     >>> [history.n_rounds for history in trained_together(runs)]
     [2, 2, 2]
     """
