@@ -10,6 +10,7 @@ from topofl.citations import bibtex, functions_of_tables, quoted, references, wo
 
 FUNCTIONS = {
     **{name: f for functions in _spec.catalogue().values() for name, f in functions.items()},
+    **{name: getattr(data, name) for name in data.__all__},
     **{name: getattr(metrics, name) for name in metrics.__all__},
 }
 QUOTED = [(name, *pair) for name, function in FUNCTIONS.items() for pair in quoted(function)]
@@ -42,7 +43,7 @@ def test_every_method_cites_its_source():
 
 
 def test_a_history_cites_what_its_run_used():
-    clients = data.shards(data.digits(), n=8, per_node=2, seed=0)
+    clients = data.noisy(data.shards(data.digits(), n=8, per_node=2, seed=0), 0.1)
     history = topofl.run(
         algorithms.choco_sgd(
             lr=algorithms.cosine(0.1, rounds=5), gamma=0.3, compressor=algorithms.top_k(0.1)
@@ -60,6 +61,7 @@ def test_a_history_cites_what_its_run_used():
         "koloskova2019decentralized": ["choco_sgd"],
         "koloskova2020arbitrary": ["choco_sgd"],
         "li2019rsa": ["sign_flip"],
+        "li2022federated": ["noisy"],
         "loshchilov2017sgdr": ["cosine"],
         "mcmahan2017communication": ["shards"],
         "newman2004finding": ["modularity"],
@@ -70,7 +72,7 @@ def test_a_history_cites_what_its_run_used():
 
 def test_names_of_arguments_are_not_cited():
     tables = {
-        "data": {"name": "digits", "partition": {"name": "shards", "n": 8}},
+        "data": {"name": "digits", "partition": {"name": "shards", "n": 8}, "flip_labels": 2},
         "topology": {"name": "link_failures", "base": {"name": "ring", "n": 8}, "fail": 0.1},
         "algorithm": {"name": "dp_dsgd", "lr": 0.1, "clip": 1.0, "noise": 0.1},
         "model": "logistic_regression",
@@ -78,7 +80,7 @@ def test_names_of_arguments_are_not_cited():
     }
     assert list(functions_of_tables(tables)) == [
         *("digits", "shards", "link_failures", "ring", "max_degree", "dp_dsgd"),
-        "logistic_regression",
+        *("logistic_regression", "flip_labels"),
     ]
     text = functions_of_tables({"algorithm": "choco_sgd,lr=0.1,compressor=top_k(0.1)"})
     assert list(text) == ["choco_sgd", "top_k"]

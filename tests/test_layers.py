@@ -199,7 +199,14 @@ ROOMS = {
     ],
     "advice": ["candidates predict", "recommend"],
     "models": ["networks", "changed"],
-    "data": ["_labels", "dataset", "partition", "arrays edits", "partitioners", "graphs readers"],
+    "data": [
+        "_labels",
+        "dataset",
+        "partition",
+        "arrays edits features",
+        "partitioners",
+        "graphs readers",
+    ],
     "metrics": [
         "_columns _rounds hardware",
         "consensus shape spectral waiting",
@@ -212,8 +219,8 @@ ROOMS = {
     "runs": ["record", "identity folder", "store", "work", "execute plan", "sweep", "probe"],
     "topologies": [
         "_edge_swaps _generator",
-        "classic cliques collaboration derived equitopo exponential frank_wolfe operations random",
-        *("dcliques designed placement rotating", "decentralized"),
+        "classic cliques collaboration derived exponential frank_wolfe presence random",
+        "dcliques designed placement rotating",
     ],
 }
 """Rooms of a package, lowest first: none imports one of a later line, or of its own line."""

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from topofl import _spec
+from topofl import _spec, data
 from topofl._support.check import shown
 from topofl._version import __version__
 from topofl.history import History
@@ -22,7 +22,7 @@ _PLACES = {
     "algorithm": ("algorithm",),
     "settings": ("compressor", "schedule", "clock", "task"),
     "topology": ("topology",),
-    "clients": ("partition", "dataset"),
+    "clients": ("edit", "partition", "dataset"),
     "augment": ("augmentation",),
     "attackers": ("attack",),
     "task": ("task",),
@@ -122,18 +122,29 @@ def citations(*used: History | Callable[..., Any]) -> str:
 
 def functions_of_tables(tables: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
     """Return the functions that the tables of a configuration name."""
-    return functions_in(tables, _TABLES)
+    edits = {key: f for key, f in _edits().items() if key in tables.get("data", {})}
+    return functions_in(tables, _TABLES) | edits
 
 
 def functions_in(
     settings: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Callable[..., Any]]:
     """Return the functions of topofl that settings name, by name; `places` are kinds by key."""
-    found, catalogue = {}, _spec.catalogue()
+    found, catalogue = {}, _spec.catalogue() | {"edit": _edits()}
     for key, kinds in places.items():
         known = {name: f for kind in kinds for name, f in catalogue[kind].items()}
         found |= {name: known[name] for name in _names(settings.get(key)) if name in known}
     return found
+
+
+def _edits() -> dict[str, Callable[..., Any]]:
+    """Return the functions that change a partition, by name."""
+    functions = {name: getattr(data, name) for name in data.__all__}
+    return {
+        name: f
+        for name, f in functions.items()
+        if inspect.isfunction(f) and _spec.first(f) == "clients"
+    }
 
 
 def _names(value: Any) -> Iterator[str]:

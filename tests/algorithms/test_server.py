@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import topofl
 from tests import naive, problems
 from tests.algorithms import harness
 from tests.algorithms.harness import BATCH, ROUNDS, SEED, WHOLE, members, unlike_lines, watched
@@ -43,6 +44,30 @@ def test_samples_are_values_that_other_processes_can_read(amount):
     assert pickle.loads(pickle.dumps(rule)) == rule
     assert str(rule) == ("2 nodes" if amount == 2 else "0.5 of all")
     assert rule != algorithms.sampled(3)
+
+
+def test_the_nodes_of_a_trace_train_and_send(tmp_path):
+    trace = [[1, 0, 0, 1, 0, 0], [0, 1, 1, 1, 0, 0]]
+    path = tmp_path / "trace.csv"
+    path.write_text("\n".join(",".join(map(str, row)) for row in trace))
+    rules = [algorithms.available(trace), algorithms.sampled(str(path))]
+    assert rules[0] == rules[1] == pickle.loads(pickle.dumps(rules[0]))
+    assert str(rules[0]) != str(algorithms.available(trace[::-1]))
+    model, clients = problems.convolutional(), problems.ragged_clients()
+    found = [
+        topofl.run(
+            algorithms.fedavg(0.1, batch_size=BATCH, epochs=1, participation=rule),
+            model=model,
+            clients=clients,
+            rounds=ROUNDS,
+            seed=SEED,
+            progress=False,
+        )
+        for rule in (rules[0], str(path), rules[1])
+    ]
+    for history in found:
+        assert history["messages"].tolist() == [2 * sum(trace[t % 2]) for t in range(ROUNDS)]
+        assert history.models.flat.equal(found[0].models.flat)
 
 
 def test_the_servers_h_is_the_mean_of_those_of_nodes():

@@ -22,6 +22,7 @@ from topofl.algorithms import (
     Need,
     Policy,
     Term,
+    available,
     average_over_peers,
     chain,
     descend,
@@ -309,6 +310,16 @@ AMOUNTS = rows(
                 lambda: algorithms.local_only(0.1, local_steps=3, epochs=2),
                 lambda: algorithms.local_only(0.1, local_steps=3),
             ),
+            "`trace` must have n=6 nodes in each round, got 2": (
+                lambda: started(algorithms.fedavg(0.1, participation=available([[1, 1]]))),
+                lambda: started(algorithms.fedavg(0.1, participation=available([[1] * 6]))),
+            ),
+            "`trace` must have a node in each round, got none in round 1": (
+                lambda: available([[1, 0], [0, 0]])
+            ),
+            "`trace` must hold 0 and 1 only, got 2": lambda: available([[1, 2]]),
+            "`trace` must have shape (rounds, n), got (2,)": lambda: available([1, 0]),
+            "`trace` must be the path of a CSV file, got trace.txt": lambda: available("trace.txt"),
             "`participation` must be at most n=6 nodes, got 7": (
                 lambda: started(algorithms.fedavg(0.1, participation=7)),
                 lambda: started(algorithms.fedavg(0.1, participation=6)),

@@ -20,6 +20,7 @@ X, Y = np.arange(24.0).reshape(12, 2), np.array([0, 1, 2] * 4)
 PETS = ["dog", "cat"] * 6
 NAN, INF = float("nan"), float("inf")
 IMAGES = torch.zeros(5, 3, 4, 4, dtype=torch.uint8)
+RED = [1, 0, 0]
 
 
 def made(**changes):
@@ -313,6 +314,11 @@ HELD = clients_with([[3, 3]], [1, 1])
 EVEN = data.iid(data.digits(), 5, seed=0)
 
 
+def with_inputs(*shape, dtype=torch.float32):
+    """Return two nodes with other inputs, (20, *shape)."""
+    return replace(parted(), dataset=replace(FITTING, inputs=torch.zeros(20, *shape, dtype=dtype)))
+
+
 def flipped(nodes=(0, 1), **call):
     return data.flip_labels(**{"clients": parted(((0, 1), (2, 3))), "nodes": nodes} | call)
 
@@ -374,6 +380,13 @@ DIVIDED_VALUE_ERRORS = {
         lambda: dealt("shards", 4, per_node=4),
     ),
     "`alpha` must be a finite number above 0": lambda: per_class(alpha=INF),
+    "`min_size` must be at most 6 for n=3 nodes and 18 training examples, got 7": (
+        lambda: dealt("power_law", min_size=7),
+        lambda: dealt("power_law", min_size=6),
+    ),
+    "`exponent` must be a finite number of at least 0, got -1": lambda: dealt(
+        "power_law", exponent=-1
+    ),
     ("`min_size` must be at most 4 for", "use min_size=4 or n=3"): (
         lambda: per_class(4, min_size=5),
         lambda: per_class(4, min_size=4),
@@ -449,6 +462,27 @@ DIVIDED_VALUE_ERRORS = {
         parted(test=[[2], []]), rule="disjoint"
     ),
     "must have true labels": lambda: data.match_test(flipped(), rule="disjoint"),
+    "`clients` must hold images, (N, channels, height, width), got inputs of shape (20, 1)": (
+        lambda: data.rotated(parted(), [90])
+    ),
+    "`angles` must be at least one of numbers, got shape (0,)": lambda: data.rotated(EVEN, []),
+    "`angles` must be finite": lambda: data.rotated(EVEN, [NAN]),
+    "`variance` must be a finite number of at least 0, got -1": lambda: data.noisy(EVEN, -1),
+    "`clients` must have float32 inputs or uint8 pixels, to which noise can be added, got int64": (
+        lambda: data.noisy(with_inputs(2, dtype=torch.int64), 1),
+        lambda: data.noisy(with_inputs(2), 1),
+    ),
+    "`clients` must hold gray images, with one channel, got inputs of shape (20, 3, 2, 2)": (
+        lambda: data.tinted(with_inputs(3, 2, 2), [RED]),
+        lambda: data.tinted(with_inputs(1, 2, 2), [RED]),
+    ),
+    "`colors` must be at least one of rows of 3 numbers, got shape (3,)": (
+        lambda: data.tinted(EVEN, RED),
+        lambda: data.tinted(EVEN, [RED]),
+    ),
+    "`colors` must hold numbers from 0 to 1, got [[2, 0, 0]]": (
+        lambda: data.tinted(EVEN, [[2, 0, 0]])
+    ),
     "`epsilon` must be a finite number above 0, got 0": lambda: private(epsilon=0),
     "`epsilon` must be at least 1e-300, got 9.99e-301, whose noise is too large": (
         lambda: private(epsilon=9.99e-301),

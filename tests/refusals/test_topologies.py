@@ -53,6 +53,15 @@ def some(base=RING, fraction=0.5):
     return topologies.participation(base, fraction=fraction, seed=0)
 
 
+def there(trace):
+    return topologies.availability(topologies.ring(6), trace=trace)
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
 def thinned(base, removed):
     return topologies.thin_cliques(base, removed, seed=0)
 
@@ -265,6 +274,17 @@ ROWS = [
     (ValueError, "`recover` must be between 0 and 1, got -1", lambda: failures(recover=-1)),
     (TypeError, "`base` must be", lambda: some("ring")),
     (ValueError, "`fraction` must be above 0, got 0", lambda: some(fraction=0)),
+    (ValueError, "`trace` must have shape (rounds, 6), got (1, 2)", lambda: there([[1, 0]])),
+    (ValueError, "`trace` must have shape (rounds, 6), got (0,)", lambda: there([])),
+    (ValueError, "`trace` must hold 0 and 1 only, got 0.5", lambda: there([[0.5] * 6])),
+    (OSError, "No such file", lambda path: there(path / "none.csv")),
+    (
+        ValueError,
+        "`trace` must have a line per round with 0 or 1 for each node, separated by commas, line 2",
+        lambda path: there(written(path / "a.csv", "1,1,1,1,1,1\n1,1\n")),
+        lambda path: there(written(path / "b.csv", "1,1,1,1,1,1\n")),
+    ),
+    (ValueError, "separated by commas, line 1", lambda path: there(written(path / "c.csv", "2"))),
     (ValueError, "`fraction` must be between 0 and 1, got 1.1", lambda: some(fraction=1.1)),
     (
         ValueError,

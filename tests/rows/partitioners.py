@@ -80,6 +80,12 @@ def shards(draw, dataset):
     return {"n": n, "per_node": draw(st.integers(1, len(dataset.train) // n))}
 
 
+def power_law(draw, dataset):
+    n = any_n(draw, dataset)
+    min_size = draw(st.integers(1, len(dataset.train) // n))
+    return {"n": n, "exponent": draw(st.floats(0, 4)), "min_size": min_size}
+
+
 def dirichlet_per_client(draw, dataset):
     return {"n": any_n(draw, dataset), "alpha": draw(ALPHAS)}
 
@@ -127,6 +133,7 @@ TWO = {"classes_per_node": 2}
 ROWS = {
     "shards": Row(shards),
     "iid": Row(iid),
+    "power_law": Row(power_law),
     "dirichlet_per_client": Row(dirichlet_per_client, {"alpha": 0.5}),
     "dirichlet_per_class": Row(dirichlet_per_class, {"alpha": 0.5, "min_size": 1}),
     "one_class_per_node": Row(iid),

@@ -87,6 +87,11 @@ def base_graphs(draw: st.DrawFn) -> Topology:
     return draw(st.sampled_from([random, cliques, topologies.exponential(n), topologies.ring(1)]))
 
 
+def traces(n: int) -> st.SearchStrategy[list[list[int]]]:
+    """Who is there when: a few rounds of 0 and 1."""
+    return st.lists(st.lists(st.integers(0, 1), min_size=n, max_size=n), min_size=1, max_size=4)
+
+
 @st.composite
 def equitopo_arguments(draw: st.DrawFn) -> dict[str, Any]:
     """Draw a prime number of nodes, so that every shift alone joins all of them."""
@@ -329,6 +334,12 @@ ROWS = {
             lambda n: st.fixed_dictionaries({"n": st.just(n), "p": st.integers(1, n - 1)})
         ),
         directed=lambda arguments: True,
+    ),
+    "availability": Row(
+        bases.flatmap(
+            lambda base: st.fixed_dictionaries({"base": st.just(base), "trace": traces(base.n)})
+        ),
+        directed=is_base_directed,
     ),
     "participation": Row(
         with_seed(base=bases, fraction=st.floats(0, 1, exclude_min=True)),

@@ -257,6 +257,33 @@ def test_participants_keep_the_edges_between_them():
         assert nx.utils.edges_equal(list(graphs.at(t).to_networkx().edges), list(wanted.edges))
 
 
+TRACE = [[1, 1, 0, 1], [0, 0, 0, 1], [1, 1, 1, 1]]
+
+
+def test_the_nodes_of_a_trace_keep_the_edges_between_them(tmp_path):
+    base = topologies.fully_connected(4)
+    path = tmp_path / "trace.csv"
+    path.write_text("1,1,0,1\n0, 0,0,1\n\n1,1,1,1\n")
+    for trace in (TRACE, np.array(TRACE, bool), path, str(path)):
+        graphs = topologies.availability(base, trace=trace)
+        assert graphs.period == 3
+        for t in range(7):
+            there = np.flatnonzero(TRACE[t % 3])
+            wanted = base.to_networkx().subgraph(there)
+            assert nx.utils.edges_equal(list(graphs.at(t).to_networkx().edges), list(wanted.edges))
+
+
+def test_a_trace_of_a_sequence_has_a_period_if_both_fit():
+    for n_rounds, period in ((2, 2), (4, 4), (3, None)):
+        pairs = topologies.one_peer_exponential(4)  # of period 2
+        trace = np.ones((n_rounds, 4), int)
+        graphs = topologies.availability(pairs, trace=trace)
+        assert graphs.period == period
+        assert all(graphs.at(t).n_edges == pairs.at(t).n_edges for t in range(6))
+    aperiodic = topologies.availability(topologies.random_in(4, 2, seed=0), trace=TRACE)
+    assert aperiodic.period is None
+
+
 def test_participation_in_a_sequence_follows_its_rounds():
     pulls = topologies.random_in(20, 5, seed=0)
     graphs = topologies.participation(pulls, fraction=0.5, seed=0)

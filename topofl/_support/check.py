@@ -428,6 +428,41 @@ def as_table(argument: str, value: Any) -> np.ndarray:
     return array
 
 
+def as_trace(name: str, value: Any, n: int | None = None) -> np.ndarray:
+    """Return who is there when, (rounds, n) booleans, from 0 and 1 or a CSV file of them.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError, TypeError
+        If there are other numbers than 0 and 1, no rounds, or another number of nodes than `n`.
+    """
+    if isinstance(value, str | os.PathLike):
+        value = _read_trace(name, check_path(name, value, "file"))
+    array = as_array(name, value)
+    if array.ndim != 2 or not array.size or (n is not None and array.shape[1] != n):
+        nodes = "n" if n is None else n
+        raise ValueError(f"`{name}` must have shape (rounds, {nodes}), got {array.shape}")
+    if len(others := array[~np.isin(array, (0, 1))]):
+        raise ValueError(f"`{name}` must hold 0 and 1 only, got {shown(others[0])}")
+    return array.astype(bool)
+
+
+def _read_trace(name: str, path: Path) -> list[list[int]]:
+    """Return the rows of a CSV file of 0 and 1."""
+    if path.suffix != ".csv":  # stores of runs hash the contents of these
+        raise ValueError(f"`{name}` must be the path of a CSV file, got {path}")
+    rows = [line.split(",") for line in path.read_text("utf-8").splitlines() if line.strip()]
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(rows[0]) or {cell.strip() for cell in row} - {"0", "1"}:
+            raise ValueError(
+                f"`{name}` must have a line per round with 0 or 1 for each node, separated by "
+                f"commas, line {number} of {path} has {shown(','.join(row))}"
+            )
+    return [list(map(int, row)) for row in rows]
+
+
 def check_amounts(
     argument: str,
     table: np.ndarray,

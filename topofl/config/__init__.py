@@ -10,6 +10,9 @@
     match_test = "disjoint"      # test data per node (data.match_test); default: shared by all
     with_validation = 0.2        # share of each node's training data (data.with_validation)
     flip_labels = 5              # number (or list) of nodes with wrong labels (data.flip_labels)
+    rotated = [0, 90, 180, 270]  # degrees by which nodes see images rotated (data.rotated)
+    tinted = [[1, 0, 0], [0, 1, 0]]    # colors in which nodes see gray images (data.tinted)
+    noisy = 0.1                  # variance of the noise in the last node's inputs (data.noisy)
     augment = "crop_and_flip,padding=4"    # random crops and flips (data.augmented)
 
     [topology]                   # topofl.topologies, or a file; n and label counts from the data

@@ -47,7 +47,17 @@ from topofl.config.toml import (
     read,
     with_modules,
 )
-from topofl.data import Dataset, Partition, augmented, flip_labels, match_test, with_validation
+from topofl.data import (
+    Dataset,
+    Partition,
+    augmented,
+    flip_labels,
+    match_test,
+    noisy,
+    rotated,
+    tinted,
+    with_validation,
+)
 from topofl.engine import Compute, Evaluation, Saving, run
 from topofl.engine.network import copy_of_trained
 from topofl.engine.requests import NotTogether, Setup, Trace
@@ -474,6 +484,9 @@ _EDITS: dict[str, Callable[[Partition, Any, int], Partition]] = {
     "match_test": lambda clients, rule, seed: match_test(clients, rule=rule, seed=seed),
     "with_validation": lambda clients, share, seed: with_validation(clients, share, seed=seed),
     "flip_labels": lambda clients, nodes, seed: flip_labels(clients, nodes, seed=seed),
+    "rotated": lambda clients, angles, seed: rotated(clients, angles),
+    "tinted": lambda clients, colors, seed: tinted(clients, colors),
+    "noisy": lambda clients, variance, seed: noisy(clients, variance, seed=seed),
 }
 """Edits of a partition, by key, in the order in which they are applied."""
 

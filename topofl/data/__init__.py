@@ -10,6 +10,7 @@ from topofl.data.arrays import *
 from topofl.data.dataset import *
 from topofl.data.dataset import READERS as READERS
 from topofl.data.edits import *
+from topofl.data.features import *
 from topofl.data.graphs import *
 from topofl.data.partition import *
 from topofl.data.partitioners import *

@@ -1,4 +1,4 @@
-"""Graphs made of others: matchings, failing links, participation, operations."""
+"""Graphs made of others: matchings, failing links, operations."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 
 from topofl._support.check import check_indices, check_probability
 from topofl._support.public import public
-from topofl._support.seeding import random_keys, stream, torch_seed
+from topofl._support.seeding import random_keys, torch_seed
 from topofl.topologies._generator import (
     check_weights_unused,
     generator,
@@ -36,7 +36,6 @@ __all__ = [
     "induced_subgraph",
     "link_failures",
     "matchings",
-    "participation",
     "relabel",
     "remove_edges",
     "union",
@@ -306,55 +305,6 @@ def _links_up(links: np.ndarray, t: int, *, fail: float, recover: float, key: in
             return up ^ flipped
     up[unknown] = _uniforms(links[unknown], 0, key) >= fail / (fail + recover)
     return up ^ flipped
-
-
-@generator(family="derived", examples=["participation,base=(torus:16),fraction=0.5,seed=0"])
-def participation(base: Any, *, fraction: float, seed: int) -> TopologySequence:
-    """Return `base` with partial participation: per round, a random share of nodes has edges.
-
-    ``round(fraction * n)`` nodes, at least 1, keep the edges of `base` between them. Rounds are
-    independent, and each is a pure function of (`seed`, t): graphs with the same number of nodes
-    have the same participants for the same seed, which makes them comparable. Applying this
-    function twice needs two different seeds to have an effect.
-
-    Parameters
-    ----------
-    base
-        A Topology, a TopologySequence (round t of which is used), or anything else
-        :func:`topofl.as_topology` accepts. Edge weights, groups and node labels are preserved.
-    fraction
-        Fraction of nodes that participate, in (0, 1].
-    seed
-        Non-negative integer; not a generator, since round t must not depend on the rounds drawn
-        before it.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If `base` is not a graph; if another argument is out of range or not an integer.
-
-    Examples
-    --------
-    >>> from topofl import topologies
-    >>> graphs = participation(topologies.fully_connected(100), fraction=0.1, seed=0)
-    >>> graphs.at(0).n_edges
-    45
-    """
-    base = graph_of("base", base)
-    fraction = check_probability("fraction", fraction)
-    if fraction == 0:
-        raise ValueError("`fraction` must be above 0, got 0")
-    k = max(1, round(fraction * base.n))
-    return TopologySequence(base.n, partial(_among_participants, base, k, seed), base.name)
-
-
-def _among_participants(base: Topology | TopologySequence, k: int, seed: int, t: int) -> Topology:
-    """Return round t of `base` with only the edges between k random nodes."""
-    graph = base.at(t)
-    takes_part = np.zeros(base.n, bool)
-    takes_part[stream(seed, "participation", t).choice(base.n, k, replace=False)] = True
-    senders, receivers = graph.edge_index
-    return with_some_edges(graph, takes_part[senders] & takes_part[receivers])
 
 
 @public

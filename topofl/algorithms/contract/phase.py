@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_int, check_kind, check_share, check_switch, shown
+from topofl._support.check import as_trace, check_int, check_kind, check_share, check_switch, shown
 from topofl._support.plugins import user_line
 from topofl._support.public import public
 from topofl._support.table import Table
@@ -18,7 +19,16 @@ from topofl._support.text import printable
 from topofl.algorithms.contract.needs import Need
 from topofl.algorithms.contract.round import Models, Part, Round, State
 
-__all__ = ["Algorithm", "Phase", "chain", "on_all_models", "on_kept_models", "sampled", "sharing"]
+__all__ = [
+    "Algorithm",
+    "Phase",
+    "available",
+    "chain",
+    "on_all_models",
+    "on_kept_models",
+    "sampled",
+    "sharing",
+]
 
 
 def check_same_shape(what: str, noun: str, made: object, like: Tensor, remedy: str = "") -> Tensor:
@@ -129,21 +139,27 @@ Participation = Callable[[Round], np.ndarray]
 It may use ``round.t``, ``round.sizes`` (numbers of training examples) and ``round.rng(purpose)``.
 """
 
+Amount = float | int | str | Participation
+"""What :func:`sampled` takes: a share or a number of nodes, a file of a trace, or a rule."""
+
 
 @public
-def sampled(amount: float | int) -> Participation:
+def sampled(amount: Amount) -> Participation:
     """Return the rule by which a random sample of nodes participates, redrawn in every round.
 
     Parameters
     ----------
     amount
         A number of nodes (integer), or a share of them (float, 0 to 1), rounded half up and at
-        least one node.
+        least one node. A rule, such as :func:`available`, is returned as it is, and the path of a
+        CSV file stands for the rule of this trace.
 
     Raises
     ------
     ValueError, TypeError
-        If it is neither. A number above n raises in the first round.
+        If it is none of these. A number above n raises in the first round.
+    OSError
+        If the file cannot be read.
 
     Examples
     --------
@@ -153,10 +169,14 @@ def sampled(amount: float | int) -> Participation:
     """
     if isinstance(amount, float | np.floating):
         return _Sampled(check_share("participation", amount))
+    if callable(amount):
+        return amount
+    if isinstance(amount, str) and amount.endswith(".csv"):
+        return available(amount)
     if isinstance(amount, str) or amount is None:
         raise TypeError(
-            "`participation` must be a number of nodes or a share such as 0.1, got "
-            f"{shown(amount)}; 1.0 takes all"
+            "`participation` must be a number of nodes, a share such as 0.1, or a CSV file that "
+            f"says who is there when, got {shown(amount)}; 1.0 takes all"
         )
     return _Sampled(check_int("participation", amount, minimum=1))
 
@@ -179,6 +199,59 @@ class _Sampled:
     def __str__(self) -> str:
         is_share = isinstance(self.amount, float)
         return f"{self.amount:g} of all" if is_share else f"{self.amount} nodes"
+
+
+@public
+def available(trace: Any) -> Participation:
+    """Return the rule by which those nodes participate that a trace says are there.
+
+    Parameters
+    ----------
+    trace
+        Who is there when: (rounds, n) of 0 and 1, at least one 1 per round, or the path of a CSV
+        file with one line per round and 0 or 1 per node. After its last round it begins again.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError, TypeError
+        If there are other numbers than 0 and 1, no rounds, or a round with nobody. Another number
+        of nodes than that of the run raises in the first round.
+
+    See Also
+    --------
+    topofl.topologies.availability : the same for methods over graphs.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import fedavg
+    >>> trace = [[1, 1, 0], [0, 1, 1]]
+    >>> fedavg(0.1, participation=available(trace)).settings["server"]["participation"]
+    'a trace of 2 rounds #6a8fefaf'
+    """
+    there = as_trace("trace", trace)
+    if len(nobody := np.flatnonzero(~there.any(axis=1))):
+        raise ValueError(f"`trace` must have a node in each round, got none in round {nobody[0]}")
+    return _Available(tuple(map(tuple, there.tolist())))
+
+
+@dataclass(frozen=True)
+class _Available:
+    """The nodes that are there in the rounds of a trace."""
+
+    there: tuple[tuple[bool, ...], ...] = field(repr=False)
+
+    def __call__(self, round: Round) -> np.ndarray:
+        now, n = self.there[round.t % len(self.there)], len(round.sizes)
+        if len(now) != n:
+            raise ValueError(f"`trace` must have n={n} nodes in each round, got {len(now)}")
+        return np.array(now)
+
+    def __str__(self) -> str:
+        bits = np.packbits(np.array(self.there)).tobytes()
+        digest = sha256(repr((len(self.there[0]), bits)).encode()).hexdigest()[:8]
+        return f"a trace of {len(self.there)} rounds #{digest}"
 
 
 def first_round(round: Round) -> np.ndarray:

@@ -10,7 +10,7 @@ from topofl._support.check import check_nonnegative, check_switch
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
 from topofl.algorithms.contract.local import Apply, Objective, sgd_descent, train
-from topofl.algorithms.contract.phase import Algorithm, Participation, Phase, chain, sampled
+from topofl.algorithms.contract.phase import Algorithm, Amount, Participation, Phase, chain, sampled
 from topofl.algorithms.contract.round import Models, Part, Round, State, as_part, head, no_state
 from topofl.mixing import average_of
 from topofl.tasks import Function
@@ -24,7 +24,7 @@ def fedproto(
     *,
     strength: float = 1.0,
     server: bool = True,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int = 128,
     epochs: int = 5,
     momentum: float = 0.9,

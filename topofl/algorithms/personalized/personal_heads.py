@@ -7,7 +7,7 @@ from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
 from topofl.algorithms.contract.local import check_epochs, fine_tuning, sgd_of_rounds
 from topofl.algorithms.contract.needs import equal_shares, needing
-from topofl.algorithms.contract.phase import Algorithm, chain, sampled
+from topofl.algorithms.contract.phase import Algorithm, Amount, chain, sampled
 from topofl.algorithms.contract.round import Part, as_part, head
 from topofl.algorithms.exchanges.average import averaged_by_server, gossip, push_sum, server_average
 
@@ -18,7 +18,7 @@ __all__ = ["dfedpgp", "fedbabu", "fedbn", "fedper", "fedrep"]
 def fedper(
     lr: Rate,
     *,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int = 128,
     epochs: int = 5,
     momentum: float = 0.9,
@@ -74,7 +74,7 @@ def fedper(
 def fedbn(
     lr: Rate,
     *,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int = 128,
     epochs: int = 5,
     momentum: float = 0.9,
@@ -130,7 +130,7 @@ def fedrep(
     lr: Rate,
     *,
     head_lr: Rate | None = None,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int = 128,
     epochs: int = 5,
     head_epochs: int = 1,
@@ -193,7 +193,7 @@ def fedrep(
 def fedbabu(
     lr: Rate,
     *,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int = 128,
     epochs: int = 5,
     momentum: float = 0.9,

@@ -20,6 +20,7 @@ from topofl.algorithms.contract.local import (
 )
 from topofl.algorithms.contract.phase import (
     Algorithm,
+    Amount,
     Participation,
     Phase,
     chain,
@@ -38,7 +39,7 @@ __all__ = ["fedavg", "feddyn", "fednova", "fedprox", "scaffold"]
 def fedavg(
     lr: Rate,
     *,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int = 128,
     epochs: int = 5,
     momentum: float = 0.9,
@@ -62,7 +63,7 @@ def fedavg(
     lr, batch_size, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round.
     participation
-        Number or fraction of the nodes that participate in each round, as in
+        Number or fraction of the nodes that participate in each round, or a trace, as in
         :func:`topofl.algorithms.sampled`.
     epochs
         Passes over a node's data per round.
@@ -99,7 +100,7 @@ def fedprox(
     lr: Rate,
     *,
     strength: float | Sequence[float] = 0.1,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int = 128,
     epochs: int = 5,
     momentum: float = 0.9,
@@ -163,7 +164,7 @@ def fedprox(
 def fednova(
     lr: Rate,
     *,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int | Sequence[int] = 128,
     epochs: int | Sequence[int] | None = None,
     steps: int | Sequence[int] | None = None,
@@ -194,7 +195,7 @@ def fednova(
     lr, lr_decay
         As in :func:`topofl.algorithms.sgd`.
     participation
-        Number or fraction of the nodes that participate in each round, as in
+        Number or fraction of the nodes that participate in each round, or a trace, as in
         :func:`topofl.algorithms.sampled`.
     batch_size, epochs, steps
         As in :func:`topofl.algorithms.train`: one number or one per node, at least 1. Give either
@@ -277,7 +278,7 @@ def _server(participants: Participation) -> Phase:
 
 @public
 def scaffold(
-    lr: Rate, *, participation: float | int = 1.0, batch_size: int = 128, epochs: int = 5
+    lr: Rate, *, participation: Amount = 1.0, batch_size: int = 128, epochs: int = 5
 ) -> Algorithm:
     """Return SCAFFOLD: FedAvg with control variates that correct the local steps.
 
@@ -301,7 +302,7 @@ def scaffold(
         :func:`topofl.algorithms.cosine`, whose sum over the steps replaces ``K_i * lr``; if that
         sum is 0, ``c_i`` stays unchanged. The server's step size is 1.
     participation
-        Number or fraction of the nodes that participate in each round, as in
+        Number or fraction of the nodes that participate in each round, or a trace, as in
         :func:`topofl.algorithms.sampled`.
     batch_size, epochs
         As in :func:`topofl.algorithms.train`.
@@ -363,7 +364,7 @@ def scaffold(
 
 @public
 def feddyn(
-    lr: Rate, *, alpha: float = 0.1, participation: float | int = 1.0, batch_size: int = 128,
+    lr: Rate, *, alpha: float = 0.1, participation: Amount = 1.0, batch_size: int = 128,
     epochs: int = 5,
 ) -> Algorithm:  # fmt: skip
     """Return FedDyn: federated learning with dynamic regularization.
@@ -391,7 +392,7 @@ def feddyn(
     alpha
         Strength of the proximal term that pulls to the server's model; above 0.
     participation
-        Number or fraction of the nodes that participate in each round, as in
+        Number or fraction of the nodes that participate in each round, or a trace, as in
         :func:`topofl.algorithms.sampled`.
     batch_size, epochs
         As in :func:`topofl.algorithms.train`.

@@ -10,7 +10,7 @@ from topofl._support.check import check_fraction, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import train
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain, sampled
+from topofl.algorithms.contract.phase import Algorithm, Amount, Phase, chain, sampled
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.exchanges.average import server_average
 
@@ -25,7 +25,7 @@ def fedadam(
     beta1: float = 0.9,
     beta2: float = 0.99,
     tau: float = 1e-3,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int = 128,
     epochs: int = 5,
 ) -> Algorithm:
@@ -105,7 +105,7 @@ def fedyogi(
     beta1: float = 0.9,
     beta2: float = 0.99,
     tau: float = 1e-3,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int = 128,
     epochs: int = 5,
 ) -> Algorithm:
@@ -148,7 +148,7 @@ def fedyogi(
 
 @public
 def fedavgm(
-    lr: Rate, *, server_lr: float = 1.0, beta: float = 0.9, participation: float | int = 1.0,
+    lr: Rate, *, server_lr: float = 1.0, beta: float = 0.9, participation: Amount = 1.0,
     batch_size: int = 128, epochs: int = 5,
 ) -> Algorithm:  # fmt: skip
     """Return FedAvgM: FedAvg with heavy-ball momentum at the server.
@@ -222,7 +222,7 @@ def _optimized(
     settings: dict[str, float],
     server_lr: float,
     lr: Rate,
-    participation: float | int,
+    participation: Amount,
     batch_size: int,
     epochs: int,
 ) -> Algorithm:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from topofl._support.check import check_int, check_positive
+from topofl._support.check import check_int, check_nonnegative, check_positive
 from topofl._support.seeding import Seed, stream
-from topofl.data._labels import by_class
+from topofl.data._labels import apportion, by_class
 from topofl.data.dataset import Dataset
 from topofl.data.partition import labels_of
 from topofl.data.partitioners import _dealing as dealing
@@ -18,6 +18,7 @@ __all__ = [
     "pathological",
     "pathological_dirichlet",
     "pathological_shared",
+    "power_law",
     "shards",
 ]
 
@@ -105,6 +106,58 @@ def iid(
     """
     rng = stream(seed, "partition")
     return np.array_split(rng.permutation(dataset.train), n)
+
+
+@partitioner(by_label=False)
+def power_law(
+    dataset: Dataset,
+    n: int,
+    *,
+    exponent: float = 1.0,
+    seed: Seed,
+    min_size: int = 1,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.0,
+) -> Shares:
+    """Return a partition with sizes by a power law; examples are dealt at random.
+
+    Parameters
+    ----------
+    dataset, n, seed, val_fraction, test_fraction
+        As in :func:`shards`; `seed` also decides which nodes are large.
+    exponent
+        The node of rank k = 1, 2, ... gets examples in proportion to ``k ** -exponent``; at least
+        0, which gives all nodes the same number. 1 is Zipf's law.
+    min_size
+        Examples that every node gets first, held-out ones included.
+
+    Raises
+    ------
+    ValueError
+        If `exponent` is negative, if there are fewer than ``n * min_size`` examples, or a node has
+        too few to hold any out.
+
+    See Also
+    --------
+    dirichlet_per_class : sizes and class proportions differ.
+
+    Examples
+    --------
+    >>> from topofl import data
+    >>> sorted(power_law(data.digits(), n=6, seed=0).sizes.tolist())
+    [102, 123, 153, 204, 305, 610]
+    """
+    exponent = check_nonnegative("exponent", exponent)
+    min_size, total = check_int("min_size", min_size, minimum=1), len(dataset.train)
+    if n * min_size > total:
+        raise ValueError(
+            f"`min_size` must be at most {total // n} for n={n} nodes and {total} training "
+            f"examples, got {min_size}"
+        )
+    rng = stream(seed, "partition")
+    weights = np.rint(2.0**30 * np.arange(1.0, n + 1) ** -exponent)
+    sizes = rng.permutation(min_size + apportion(weights, total - n * min_size))
+    return np.split(rng.permutation(dataset.train), np.cumsum(sizes)[:-1])
 
 
 @partitioner()
@@ -315,7 +368,8 @@ def pathological(
 
     References
     ----------
-    Dai et al., "DisPFL" (2022); Liu et al., "DFedPGP" (2024), section 5.1.
+    Dai et al., "DisPFL" (2022); Liu et al., "DFedPGP" (2024), section 5.1. Li, Diao, Chen and He,
+    "Federated learning on non-IID data silos" (ICDE 2022), call it label quantity, #C = k.
 
     Examples
     --------
