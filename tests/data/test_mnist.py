@@ -197,6 +197,19 @@ def test_mnist_is_stored_as_bytes_and_seen_normalized(mnist, mnist_root):
     assert abs(float(train.std()) - 1) < 1e-3
 
 
+@pytest.mark.parametrize("downscale", [1, 2, 4])
+def test_downscaled_pixels_are_rounded_means_of_blocks(tmp_path, downscale):
+    pixels, _ = save_mnist(tmp_path)
+    small = data.mnist(tmp_path, val=6, verify=False, downscale=downscale)
+    side = 4 // downscale
+    blocks = pixels.reshape(42, 1, side, downscale, side, downscale)
+    wanted = np.floor(blocks.mean(axis=(3, 5)) + 0.5)
+    assert small.inputs.dtype == torch.uint8
+    np.testing.assert_array_equal(small.inputs, wanted)
+    size = f"{side} x {side} pixels, " if downscale > 1 else ""
+    assert (small.name, small.mean) == (f"mnist ({size}unverified)", 0.1307)
+
+
 def test_digits_are_scikit_learns_scaled_and_split():
     pixels, labels = load_digits(return_X_y=True)
     dataset = data.digits(test=300, val=100, seed=1)
