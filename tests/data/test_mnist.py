@@ -5,6 +5,7 @@ import hashlib
 import struct
 import tracemalloc
 import zlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -195,6 +196,17 @@ def test_mnist_is_stored_as_bytes_and_seen_normalized(mnist, mnist_root):
     np.testing.assert_allclose([train.min(), train.max()], [low, high], rtol=1e-6)
     assert abs(float(train.mean())) < 1e-3
     assert abs(float(train.std()) - 1) < 1e-3
+
+
+def test_some_training_images_are_drawn_by_the_seed(tmp_path):
+    save_mnist(tmp_path)
+    read = partial(data.mnist, tmp_path, val=6, verify=False)
+    whole, some, other = read(), read(train=10), read(train=10, seed=1)
+    assert set(some.train) < set(whole.train)
+    assert len(some.train) == 10
+    assert np.bincount(some.labels[some.train]).tolist() == [5, 5]
+    assert some.train.tolist() != other.train.tolist()
+    assert (some.val.tolist(), some.test.tolist()) == (whole.val.tolist(), whole.test.tolist())
 
 
 @pytest.mark.parametrize("downscale", [1, 2, 4])

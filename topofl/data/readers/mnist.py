@@ -6,6 +6,7 @@ import math
 import os
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -116,6 +117,7 @@ def mnist(
     val: int = 10_000,
     seed: Seed = 0,
     verify: bool = True,
+    train: int | None = None,
     downscale: int = 1,
 ) -> Dataset:
     """Return MNIST from its four IDX files, with the validation split of D-Cliques.
@@ -135,6 +137,9 @@ def mnist(
     verify
         Whether to compare the checksums of the files with those of the original files. False also
         reads other files of the same layout, and adds "unverified" to the name.
+    train
+        Number of the other training images to use, chosen at random in their class proportions;
+        None: all.
     downscale
         Average blocks of `downscale` x `downscale` pixels, for smaller and faster models: 2 makes
         images of 14 x 14 pixels. The name of the dataset then states the size.
@@ -152,8 +157,8 @@ def mnist(
         If files are missing; the message lists them and the folders searched.
     ValueError
         If a file is damaged or not the original one, if `val` needs more images than a class has,
-        if `downscale` does not divide the sides of images, or if `root` is None and TOPOFL_DATA is
-        not set.
+        if fewer than `train` are left, if `downscale` does not divide the sides of images, or if
+        `root` is None and TOPOFL_DATA is not set.
 
     References
     ----------
@@ -181,9 +186,15 @@ def mnist(
         root, "mnist", _MNIST_MD5, 10, md5=_MNIST_MD5 if verify else {}
     )
     images = _averaged(images, downscale)
-    size = f"{images.shape[1]} x {images.shape[2]} pixels" if downscale > 1 else ""
-    name = with_notes("mnist", size, "" if verify else "unverified")
-    return _dataset((images, *rest), 10, name, val, seed, mean=0.1307, std=0.3081)
+    pixels = f"{images.shape[1]} x {images.shape[2]} pixels" if downscale > 1 else ""
+    name = with_notes("mnist", pixels, "" if verify else "unverified")
+    whole = _dataset((images, *rest), 10, name, val, seed, mean=0.1307, std=0.3081)
+    if train is None:
+        return whole
+    most, why = len(whole.train), "this many images are left for training"
+    size = check_int("train", train, minimum=1, maximum=most, remedy=why)
+    rng = stream(seed, "train")
+    return replace(whole, train=stratified(whole.train, whole.labels.numpy(), size, rng)[0])
 
 
 def _averaged(images: np.ndarray, side: int) -> np.ndarray:
