@@ -256,7 +256,7 @@ def judge(
     >>> judge("A ring is sparse.", "degree", 2, exactly(2, "two neighbors")).verdict
     'HOLDS'
     """
-    value, _, sign, within = bound
+    value, _, sign, within, _ = bound
     several = values if isinstance(values, Mapping) else None
     claim = Claim(statement, statistic, bound.text(_which(several, any_of)), 0.0, paper, "", kind)
     if several is None and not sign:

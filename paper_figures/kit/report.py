@@ -503,7 +503,7 @@ def to_html(report: Report) -> str:
         marks={HOLDS: "✓", FAILS: "✗", UNDECIDED: "?"},
         overview=_grid(overview_of(report), "report:overview"),
         moves=[_grid(table, f"report:moves-{k}") for k, table in enumerate(report.moves, 1)],
-        orderings=_grid(report.orderings, "report:orderings") if report.orderings else None,
+        orderings=_grid(report.orderings, "report:orderings-1") if report.orderings else None,
         sections=[_section(report, result) for result in report.results],
     )
 
