@@ -320,9 +320,10 @@ class Declared:
     tables
         ``id``, ``title``, ``citation``, ``seeds`` and ``terms`` of the paper; ``figures`` by the
         rest of their ids, with ``title``, ``datasets``, ``optional`` and ``differences``, each of
-        which is a sentence or the name of one in ``notes``; ``absent`` ones with the reasons;
-        ``scales`` with the settings of each scale in addition to the shared ones; ``splits`` by
-        title, with the dataset and the arguments of its partition; and ``printed`` tables.
+        which is a sentence or the name of one in ``notes``; ``absent`` ones with the reasons; those
+        of the ``second_look``, with orderings of methods; ``scales`` with the settings of each
+        scale in addition to the shared ones; ``splits`` by title, with the dataset and the
+        arguments of its partition; and ``printed`` tables.
     """
 
     tables: Mapping[str, Any]
@@ -412,7 +413,7 @@ class Declared:
             tuple(terms),
             SEEDS | self["seeds"],
             {f"{self['id']}-{name}": why for name, why in self.tables.get("absent", {}).items()},
-            tuple(f"{self['id']}-{name}" for name in self["second_look"]["figures"]),
+            tuple(f"{self['id']}-{name}" for name in self.tables.get("second_look", ())),
         )
 
 

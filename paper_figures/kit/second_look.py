@@ -138,9 +138,9 @@ def orderings_table(results: Sequence[Result], out: str | Path) -> Table | None:
     papers = sum(claim.kind == PAPER for result in results for claim in result.claims)
     own = sum(not row[0].startswith("Ours: ") for row in rows)
     title = (
-        f"Of {len(rows)} orderings, {counts} data sets. {papers - own} other claims of the paper "
-        "are judged on its own data only: they are about numbers, similarities or settings of a "
-        "single method, or their data set was not replaced"
+        f"Orderings: {len(rows)}, of which {counts} data sets. Claims of the paper that are judged "
+        f"on its own data only: {papers - own}, about numbers, similarities, graphs or settings of "
+        "a single method, or on data that no other data stand in for"
     )
     return Table(("claim", "figure", "paper's data", *LOOKS.values(), "result"), tuple(rows), title)
 

@@ -8,6 +8,8 @@ import pytest
 from matplotlib.figure import Figure as Picture
 
 from paper_figures import choose_rates, command, reproduce
+from paper_figures.dcliques.arms import DECLARED as DCLIQUES
+from paper_figures.dpfl.arms import DECLARED as DPFL
 from paper_figures.kit import comparison
 from paper_figures.kit.claims import (
     FAILS,
@@ -177,7 +179,10 @@ def test_the_report_shows_on_how_many_data_sets_an_ordering_holds(drawn, tmp_pat
         "UNDECIDED, 3 seeds",
         "the ordering holds on 2 of 3 data sets (undecided on 1)",
     )
-    assert table.title.startswith("Of 3 orderings, 3 hold on 2 data sets. 1 other claims of the")
+    assert table.title.startswith(
+        "Orderings: 3, of which 3 hold on 2 data sets. Claims of the paper"
+    )
+    assert "on its own data only: 1, about numbers" in table.title
     for ending in ("md", "html"):
         text = (tmp_path / "quick" / f"some-report.{ending}").read_text()
         assert "Orderings on other data sets" in text
@@ -238,6 +243,15 @@ def test_a_papers_orderings_are_judged_from_its_runs_on_signals(tiny, tmp_path):
             assert claim.statement.startswith("MNIST-1D, c=2: ")
     assert "CIFAR" not in "\n".join(map(str, told))
     assert len(list((tmp_path / "mnist1d").glob("*-orderings.json"))) == 2
+
+
+def test_learning_rates_are_among_those_of_the_rule():
+    rates = comparison.DECLARED["second_look_rates"]["rates"]
+    for scale in LOOKS:
+        own = [declared.scale(scale).lr for declared in (comparison.DECLARED, DPFL)]
+        own += [DCLIQUES["problems"]["cifar10"][scale]["lr"]]
+        assert set(own) <= set(rates)
+        assert comparison.DECLARED.scale(scale).head_lr == own[0]
 
 
 def test_rates_are_chosen_by_accuracy_and_the_lower_one_of_equals(tiny, tmp_path, monkeypatch):
