@@ -182,19 +182,18 @@ def mnist(
     Dataset('mnist (unverified)', inputs=(20, 1, 28, 28), n_classes=10, train=10, val=0, test=10)
     """
     downscale = check_int("downscale", downscale, minimum=1)
-    _, (images, *rest) = _read_files(
+    _, (images, labels, size) = _read_files(
         root, "mnist", _MNIST_MD5, 10, md5=_MNIST_MD5 if verify else {}
     )
     images = _averaged(images, downscale)
     pixels = f"{images.shape[1]} x {images.shape[2]} pixels" if downscale > 1 else ""
     name = with_notes("mnist", pixels, "" if verify else "unverified")
-    whole = _dataset((images, *rest), 10, name, val, seed, mean=0.1307, std=0.3081)
+    whole = _dataset((images, labels, size), 10, name, val, seed, mean=0.1307, std=0.3081)
     if train is None:
         return whole
     most, why = len(whole.train), "this many images are left for training"
-    size = check_int("train", train, minimum=1, maximum=most, remedy=why)
-    rng = stream(seed, "train")
-    return replace(whole, train=stratified(whole.train, whole.labels.numpy(), size, rng)[0])
+    count = check_int("train", train, minimum=1, maximum=most, remedy=why)
+    return replace(whole, train=stratified(whole.train, labels, count, stream(seed, "train"))[0])
 
 
 def _averaged(images: np.ndarray, side: int) -> np.ndarray:
