@@ -12,9 +12,10 @@ from topofl.toolkit import check_int, did_you_mean
 from . import dcliques, dfedpgp, dpfl, pfeddst
 from .kit.claims import Claim, shown_number, shown_statement
 from .kit.decided import Decided, Limits, decide, predict
-from .kit.paper import Figure, Paper, Setting, make_setting
+from .kit.paper import LOOKS, Figure, Paper, Setting, make_setting
 from .kit.report import write_report
 from .kit.reproduce import LeftOut, Result, missing_data, panels_lacking, plan, reproduce_each
+from .kit.second_look import looked_at, orderings_table, save_verdicts
 from .kit.sequential import FIRST
 from .kit.store import Failed, Store, load_earlier_report
 from .kit.until_decided import with_seeds
@@ -53,15 +54,17 @@ def reproduce(
     scale
         ``"smoke"`` tests every part in seconds on embedded data. ``"quick"`` gives evidence on a
         2-core CPU, at the paper's scale where that takes minutes. ``"paper"`` is the paper's own
-        setting.
+        setting. ``"mnist14"`` and ``"mnist1d"`` judge orderings of methods on other data sets; the
+        report of another scale in the same folder then shows on how many they hold.
     seeds
-        Number of runs per arm, with seeds 0, 1, ...; by default 2, 3 and 5 at these scales, or
-        the paper's own number. The comparison with the simulator uses at least 20.
+        Number of runs per arm, with seeds 0, 1, ...; by default 2, 3, 5, 20 and 20 at these scales,
+        or the paper's own number. The comparison with the simulator uses at least 20.
     data
         Folder that contains the files of MNIST, CIFAR-10 and CIFAR-100, possibly in subfolders.
         Figures and panels whose data are missing are left out.
     datasets
-        Datasets to use: ``"mnist"``, ``"cifar10"``, ``"mnist,cifar10"`` or a sequence of names.
+        Datasets to use: ``"mnist"``, ``"cifar10"``, ``"mnist,cifar10"`` or a sequence of names. Not
+        at the scales of other data sets.
     out
         Output folder: runs (``runs/``, shared by all figures and scales) and, per scale, each
         figure's picture (PNG and PDF), data (JSON) and claims (Markdown). Runs made with other
@@ -139,11 +142,18 @@ def reproduce(
     except KeyboardInterrupt:
         output(f"finished runs are stored in {Path(out, 'runs')}; repeat the command to continue")
         raise
+    if setting.scale in LOOKS:
+        save_verdicts(results, out)
     for table in decided.tables:
         output(f"{table}\n")
     if report:
         setting = max((one for _, one in decided.figures), key=lambda one: len(one.seeds))
-        more = {"moves": decided.tables, "options": limits.words if limits is not None else ()}
+        more: dict[str, Any] = {
+            "moves": decided.tables,
+            "options": limits.words if limits is not None else (),
+        }
+        if setting.scale not in LOOKS:
+            more["orderings"] = orderings_table(results, out)
         pages = write_report(name, paper, figures, results, left_out, setting, Path(out), **more)
         output(f"wrote {' and '.join(map(str, pages))}")
     failed = [f"{each.figure.id}: {each.reason}" for each in left_out if each.failed]
@@ -264,6 +274,13 @@ def _named(
         device=device,
         datasets=datasets.split(",") if isinstance(datasets, str) else datasets,
     )
+    if scale in LOOKS:
+        figures = [looked_at(figure, scale) for figure in figures if figure.id in paper.ordering]
+        if not figures:
+            raise ValueError(
+                f"{name} has no claim about an ordering of methods, which is what scale {scale} "
+                f"judges; of this paper {', '.join(paper.ordering)} have some"
+            )
     return paper, figures, setting
 
 

@@ -58,9 +58,7 @@ def _problem(setting: Setting, dataset: str, n: int) -> Scale:
             problem = problem.but(**layer)
             further = layer.get("further_differences", [])
             problem = problem.but(differences=[*problem.differences, *further])
-    if setting.scale != "smoke":
-        problem = problem.but(data={**problem.data, "root": setting.root_of(dataset)})
-    return problem
+    return problem.but(data=setting.source(problem.data))
 
 
 def _arm(

@@ -72,12 +72,13 @@ FASTER = at_least(
     1.0,
     "1 point is the width of a bold line, the smallest visible gap, which suffices as the paper "
     "adds no qualifier",
+    tie=0,
 )
-SLOWER = at_most(-FASTER.value, FASTER.why)
-CLEAR = at_least(5.0, "more than twice the gap at which curves count as the same")
+SLOWER = at_most(-FASTER.value, FASTER.why, tie=0)
+CLEAR = at_least(5.0, "more than twice the gap at which curves count as the same", tie=0)
 SMALL = at_most(CLEAR.value, "gaps below 5 points do not count as clear")
 MUCH = at_least(
-    10.0, "a gap of a tenth of the axis, five times that at which curves count as the same"
+    10.0, "a gap of a tenth of the axis, five times that at which curves count as the same", tie=0
 )
 
 # On an axis that starts at 89.
@@ -89,11 +90,13 @@ SLIGHT = at_most(
 )
 
 # Ratios of the distance between best and worst node.
-LESS = at_most(0.9, "distances between thin lines that differ by less than a tenth look the same")
-MORE = at_least(1.1, LESS.why)
+LESS = at_most(
+    0.9, "distances between thin lines that differ by less than a tenth look the same", tie=1
+)
+MORE = at_least(1.1, LESS.why, tie=1)
 
 WHY_ANY = "any consistent advantage over seeds counts"
-SLIGHTLY_ANY = at_least(0, f"the paper says “slightly”: {WHY_ANY}")
+SLIGHTLY_ANY = at_least(0, f"the paper says “slightly”: {WHY_ANY}", tie=0)
 
 LEARNED, SHOWN = 99, 97
 """End of the learning phase and start of axes from 89, in % of the complete graph's accuracy."""
@@ -308,13 +311,13 @@ def _both_together(plain: Arms, heavy: Arms) -> list[Claim]:
             "Clique Averaging and momentum together converge fastest of the four.",
             f"{SPEED}: both together minus each of the other three, points",
             {label: lead_of(heavy[CA], curve) for label, curve in others.items()},
-            at_least(0, f"“fastest”: {WHY_ANY}"),
+            at_least(0, f"“fastest”: {WHY_ANY}", tie=0),
         ),
         judge(
             "Clique Averaging and momentum together have the lowest variance of the four.",
             f"{BETWEEN}, mean over training: both together over each of the other three",
             {label: spread_ratio(heavy[CA], curve) for label, curve in others.items()},
-            at_most(1, f"“lowest”: {WHY_ANY}"),
+            at_most(1, f"“lowest”: {WHY_ANY}", tie=1),
         ),
     ]
 
@@ -383,6 +386,7 @@ def _joined(title: str, arms: Arms) -> list[Claim]:
             at_least(
                 1.5,
                 "50 % more epochs; the gap in accuracy vanishes once both have nearly converged",
+                tie=1,
             ),
         ),
         judge_alike(
@@ -537,7 +541,7 @@ def _damaged(arms: Arms) -> list[Claim]:
             "across nodes.",
             f"{BETWEEN}, mean over training: ratio of 5 to 0 removed",
             spread_ratio(arms["5 removed"], complete),
-            at_least(1.5, "50 % more: five times the smallest visible change"),
+            at_least(1.5, "50 % more: five times the smallest visible change", tie=1),
         ),
     ]
 
@@ -554,13 +558,13 @@ def _swapped(title: str, arms: Arms) -> list[Claim]:
             "cliques.",
             f"{LATENESS}: random cliques over Greedy-Swap",
             lateness(arms[RANDOM_CLIQUES], arms[CA], arms[FULLY]),
-            at_least(1.25, "25 % more epochs; half of what “much” requires"),
+            at_least(1.25, "25 % more epochs; half of what “much” requires", tie=1),
         ),
         judge(
             f"{title}: with Greedy-Swap the variance between nodes decreases dramatically.",
             f"{BETWEEN}, mean over training: Greedy-Swap over random cliques",
             spread_ratio(arms[CA], arms[RANDOM_CLIQUES]),
-            at_most(0.5, "“dramatically”: at least halved"),
+            at_most(0.5, "“dramatically”: at least halved", tie=1),
         ),
     ]
 

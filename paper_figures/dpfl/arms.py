@@ -143,9 +143,7 @@ def _tables(
 ) -> dict[str, Any]:
     dataset, partition = DECLARED.split(title)
     scale = scale_on(setting, title)
-    source = dict(scale.data[dataset])
-    if setting.scale != "smoke":
-        source["root"] = setting.root_of(dataset)
+    source = setting.source(scale.data[dataset])
     clients = {**partition, "n": scale.clients, "seed": seed, "with_validation": 0.2}
     clients |= {} if dataset == "femnist" else {"split_seed": seed, "match_test": "disjoint"}
     clients |= {"flip_labels": malicious(scale, seed)} if flips else {}

@@ -31,13 +31,15 @@ KINDS = (PAPER, CHECK, OUR_QUESTION)
 class Bound(NamedTuple):
     """The values for which a claim holds, with the reason for them.
 
-    See :func:`at_least`, :func:`at_most` and :func:`exactly`.
+    See :func:`at_least`, :func:`at_most` and :func:`exactly`. If the claim orders methods, the
+    statistic of equal methods is `tie`, 0 for differences and 1 for ratios; else it is None.
     """
 
     value: float
     why: str
     sign: int
     within: float = 0.0
+    tie: float | None = None
 
     def text(self, which: str = "") -> str:
         """Return the bound with its reason as text; `which` names the comparisons it is for."""
@@ -176,14 +178,14 @@ ROUNDING = 1e-12
 """Tolerance added to that of :func:`exactly`, for numbers that are equal up to rounding."""
 
 
-def at_least(value: float, why: str) -> Bound:
+def at_least(value: float, why: str, *, tie: float | None = None) -> Bound:
     """Return the bound of claims that hold from a value on."""
-    return Bound(value, why, 1)
+    return Bound(value, why, 1, tie=tie)
 
 
-def at_most(value: float, why: str) -> Bound:
+def at_most(value: float, why: str, *, tie: float | None = None) -> Bound:
     """Return the bound of claims that hold up to a value."""
-    return Bound(value, why, -1)
+    return Bound(value, why, -1, tie=tie)
 
 
 def exactly(value: float, why: str, *, within: float = 0.0) -> Bound:
@@ -254,10 +256,9 @@ def judge(
     >>> judge("A ring is sparse.", "degree", 2, exactly(2, "two neighbors")).verdict
     'HOLDS'
     """
-    value, _, sign, within = bound
+    value, _, sign, within, _ = bound
     several = values if isinstance(values, Mapping) else None
-    which = "" if several is None else ", at least one" if any_of else ", each"
-    claim = Claim(statement, statistic, bound.text(which), 0.0, paper, "", kind)
+    claim = Claim(statement, statistic, bound.text(_which(several, any_of)), 0.0, paper, "", kind)
     if several is None and not sign:
         number = float(np.asarray(values))
         near = abs(number - value) <= within * (1 + 1e-9) + ROUNDING
@@ -268,6 +269,59 @@ def judge(
         raise ValueError("`values` must contain at least one statistic, got none")
     ratio = None if several is None else of_means
     return judged(replace(claim, of_means=ratio, evidence=Evidence(numbers, bound, any_of)))
+
+
+def _which(several: object, any_of: bool) -> str:
+    """Return which of several comparisons must be on the claimed side; empty for a single one."""
+    return "" if several is None else ", at least one" if any_of else ", each"
+
+
+def ordering_of(claim: Claim) -> Claim | None:
+    """Return the claim that methods are in the claimed order, by any margin.
+
+    None if the claim is not about an ordering. Claims of which any margin is enough are unchanged.
+    Otherwise the intervals are compared with the statistic of equal methods.
+
+    Examples
+    --------
+    >>> clear = at_least(5, "clearly visible", tie=0)
+    >>> claim = judge("A is clearly better.", "A - B, points", [1.0, 1.2, 0.9], clear)
+    >>> claim.verdict, ordering_of(claim).verdict
+    ('FAILS', 'HOLDS')
+    """
+    evidence = claim.evidence
+    if evidence is None or evidence.bound.tie is None:
+        return None
+    if evidence.bound.value == evidence.bound.tie:
+        return claim
+    bound = evidence.bound._replace(value=evidence.bound.tie, why="the ordering alone")
+    evidence = evidence._replace(bound=bound)
+    parts = [
+        replace(part, verdict=_beyond(evidence, part.interval, part.corrected))
+        for part in claim.parts
+    ]
+    ordered = replace(
+        claim,
+        statement=f"{claim.statement.removesuffix('.')} (the ordering alone).",
+        threshold=bound.text(_which(claim.parts or None, evidence.any_of)),
+        evidence=evidence,
+    )
+    if parts:
+        return with_parts(ordered, evidence, parts)
+    return replace(ordered, verdict=_beyond(evidence, claim.interval, claim.interval))
+
+
+def _beyond(
+    evidence: Evidence, plain: tuple[float, float] | None, strict: tuple[float, float] | None
+) -> str:
+    """Return the verdict of a comparison by its intervals at 95 % and at the corrected level."""
+    if plain is None or strict is None:
+        return UNDECIDED
+    to_hold, to_fail = (strict, plain) if evidence.any_of else (plain, strict)
+    value, sign = evidence.bound.value, evidence.bound.sign
+    low = min(sign * (end - value) for end in to_hold)
+    high = max(sign * (end - value) for end in to_fail)
+    return HOLDS if low > ROUNDING else FAILS if high < -ROUNDING else UNDECIDED
 
 
 def judged(claim: Claim, quantile: Quantile = t_quantile) -> Claim:

@@ -40,7 +40,7 @@ STAGES: Mapping[str, str] = {
 }
 """Evaluation stages of a history by name; not every method has all of them."""
 
-ANY_LEAD = at_least(0, "any consistent lead over seeds counts")
+ANY_LEAD = at_least(0, "any consistent lead over seeds counts", tie=0)
 
 STABLE = at_least(0.95, "it ends within a twentieth of its best round")
 
@@ -154,9 +154,7 @@ def _tables(
     setting: Setting, scale: Scale, title: str, label: str, epochs: Any, seed: int
 ) -> dict[str, Any]:
     method, (dataset, partition) = METHODS[label], DECLARED.split(title)
-    source = dict(scale.data[dataset])
-    if setting.scale != "smoke":
-        source["root"] = setting.root_of(dataset)
+    source = setting.source(scale.data[dataset])
     clients = {**partition, "n": scale.clients, "seed": seed, "match_test": "per_client"}
     every = scale.tuned_every if method.fine_tuned else scale.eval_every
     evaluation = {"every": every, "on": "own_test", "before_exchange": True}

@@ -26,8 +26,12 @@ from .claims import Claim
 from .curves import Curve, Panels, arms_table, read_panels, write_panels
 from .store import Store
 
-SCALES = ("smoke", "quick", "paper")
-"""``smoke``: a test of every part; ``quick``: for a 2-core CPU; ``paper``: the paper's setting."""
+LOOKS: Mapping[str, str] = {"mnist14": "MNIST at 14 x 14 pixels", "mnist1d": "MNIST-1D"}
+"""Names of other data sets, by the scale at which they stand in for CIFAR-10."""
+
+SCALES = ("smoke", "quick", "paper", *LOOKS)
+"""``smoke``: a test of every part; ``quick``: for a 2-core CPU; ``paper``: the paper's setting; the
+others: a second look at orderings of methods, on other data (:mod:`.second_look`)."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ class Setting:
     device: str | None = None
     datasets: tuple[str, ...] = ("mnist", "cifar10")
 
+    def source(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the table of a dataset with the folder of its files, if it is read from files."""
+        name = table["name"]
+        return {**table, "root": self.root_of(name)} if name in MARKERS else dict(table)
+
     def root_of(self, dataset: str) -> str:
         """Return the folder with a dataset's files, at most three levels below `root`.
 
@@ -75,12 +84,12 @@ class Setting:
         )
 
 
-SEEDS = {"smoke": 2, "quick": 3, "paper": 5}
+SEEDS = {"smoke": 2, "quick": 3, "paper": 5, **dict.fromkeys(LOOKS, 20)}
 """Default number of seeds by scale."""
 
 
-DIGITS_FOR = ("mnist", "cifar10", "cifar100")
-"""Datasets that the embedded digits replace at scale ``"smoke"``."""
+REPLACED = {"smoke": ("mnist", "cifar10", "cifar100"), **dict.fromkeys(LOOKS, ("cifar10",))}
+"""Datasets that others replace, by scale; at ``"smoke"`` these are the embedded digits."""
 
 
 def available(root: Path | None) -> tuple[str, ...]:
@@ -101,16 +110,16 @@ def make_setting(
     Parameters
     ----------
     scale
-        ``"smoke"``, ``"quick"`` or ``"paper"``.
+        One of :data:`SCALES`.
     seeds
-        Number of seeds, counted from 0; by default 2, 3 and 5 at these scales.
+        Number of seeds, counted from 0; by default those of :data:`SEEDS`.
     root
         Folder that contains the datasets' files, possibly in subfolders; None: the environment
         variable TOPOFL_DATA, if it is set. Not needed at scale ``"smoke"``.
     device
         As for :func:`topofl.run`.
     datasets
-        Datasets to use; by default all that are available.
+        Datasets to use; by default all that are available. Not at the scales of :data:`LOOKS`.
 
     Raises
     ------
@@ -128,7 +137,12 @@ def make_setting(
             "with --data"
         )
     count = SEEDS[scale] if seeds is None else check_int("seeds", seeds, minimum=1)
-    found = DIGITS_FOR if scale == "smoke" else available(setting.root)
+    if scale in LOOKS and datasets is not None:
+        raise ValueError(
+            f"`datasets` must be left out at scale {scale}, whose data are {LOOKS[scale]}, got "
+            f"{', '.join(datasets)}"
+        )
+    found = REPLACED[scale] if scale in REPLACED else available(setting.root)
     for name in datasets or ():
         check_choice("datasets", name, MARKERS)
         if name not in found:
@@ -270,6 +284,9 @@ class Paper:
         Default number of seeds by scale.
     absent
         The paper's other figures and tables, each with the reason why it is not reproduced.
+    ordering
+        Ids of the figures with claims about orderings of methods, which are judged on other data,
+        too.
     """
 
     id: str
@@ -279,6 +296,7 @@ class Paper:
     terms: tuple[str, ...] = ()
     seeds: Mapping[str, int] = field(default_factory=lambda: SEEDS)
     absent: Mapping[str, str] = field(default_factory=dict)
+    ordering: tuple[str, ...] = ()
 
 
 class Scale(SimpleNamespace):
@@ -302,9 +320,10 @@ class Declared:
     tables
         ``id``, ``title``, ``citation``, ``seeds`` and ``terms`` of the paper; ``figures`` by the
         rest of their ids, with ``title``, ``datasets``, ``optional`` and ``differences``, each of
-        which is a sentence or the name of one in ``notes``; ``absent`` ones with the reasons;
-        ``scales`` with the settings of each scale in addition to the shared ones; ``splits`` by
-        title, with the dataset and the arguments of its partition; and ``printed`` tables.
+        which is a sentence or the name of one in ``notes``; ``absent`` ones with the reasons; those
+        of the ``second_look``, with orderings of methods; ``scales`` with the settings of each
+        scale in addition to the shared ones; ``splits`` by title, with the dataset and the
+        arguments of its partition; and ``printed`` tables.
     """
 
     tables: Mapping[str, Any]
@@ -392,8 +411,9 @@ class Declared:
             self["citation"],
             tuple(figures),
             tuple(terms),
-            self["seeds"],
+            SEEDS | self["seeds"],
             {f"{self['id']}-{name}": why for name, why in self.tables.get("absent", {}).items()},
+            tuple(f"{self['id']}-{name}" for name in self.tables.get("second_look", ())),
         )
 
 

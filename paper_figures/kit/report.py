@@ -31,7 +31,7 @@ from .claims import (
     shown_number,
     shown_statement,
 )
-from .paper import Figure, Paper, Setting
+from .paper import LOOKS, Figure, Paper, Setting
 from .reproduce import LeftOut, Result, panels_lacking
 from .sequential import FIRST, MOST
 
@@ -62,6 +62,10 @@ SCALE_PURPOSES = {
         "every figure"
     ),
     "paper": "the paper's own setting; remaining differences are stated with every figure",
+    **{
+        scale: f"a second look at orderings of methods on {name}, which is not the paper's data"
+        for scale, name in LOOKS.items()
+    },
 }
 """Purpose of each scale."""
 
@@ -113,6 +117,16 @@ ADDED = (
 """What else explains the verdicts if seeds were added."""
 
 
+SECOND_LOOK = (
+    "Where images are too few to decide, the orderings of methods that the paper claims were also "
+    "judged on other data sets, with small networks and the paper's settings where they carry "
+    "over. Here an ordering is judged by any margin on all data sets: a claim with a threshold "
+    "for the size of a difference may fail while its ordering holds. These data are not the "
+    "paper's, and their verdicts do not count in the summary."
+)
+"""Explanation of the table of orderings."""
+
+
 SHARED = (
     "Runs that several figures share are trained once; each of these figures counts their time."
 )
@@ -146,6 +160,8 @@ class Report:
         Definitions of the terms in the claims, one sentence each.
     moves
         Tables of seeds that were added until claims were decided; empty if all arms have the same.
+    orderings
+        Verdicts on orderings of methods on this and on other data sets; None without others.
     """
 
     title: str
@@ -160,6 +176,7 @@ class Report:
     generated: str
     terms: Sequence[str] = ()
     moves: Sequence[Table] = ()
+    orderings: Table | None = None
 
     @property
     def tally(self) -> Counter[str]:
@@ -220,6 +237,8 @@ def warnings_of(report: Report) -> list[str]:
     warnings = []
     if report.scale == "smoke":
         warnings.append(f"This is the scale “smoke”: {SCALE_PURPOSES['smoke']}.")
+    if report.scale in LOOKS:
+        warnings.append(f"This is {SCALE_PURPOSES[report.scale]}.")
     if len(report.seeds) == 1:
         warnings.append("There is only one seed, so no claim on training can be decided.")
     return warnings
@@ -286,9 +305,9 @@ def command_of(
     words += options or ["--seeds", str(len(setting.seeds))]
     shown = {dataset for figure in figures for dataset in (*figure.datasets, *figure.optional)}
     used = [dataset for dataset in setting.datasets if dataset in shown]
-    if setting.scale != "smoke" and used:
+    if setting.scale not in ("smoke", "mnist1d") and used:  # these read no files
         words += ["--data", "DIR"]
-    if used and set(used) != shown:
+    if used and set(used) != shown and setting.scale not in LOOKS:
         words += ["--datasets", ",".join(used)]
     return " ".join([*words, *(["--device", setting.device] if setting.device else []), "--report"])
 
@@ -351,6 +370,7 @@ def _contents(report: Report) -> dict[str, Any]:
         "shared": SHARED,
         "judged": [*(ADDED if report.moves else ()), *JUDGED, *report.terms],
         "moves_text": MOVES,
+        "orderings_text": SECOND_LOOK,
         "shown_statement": shown_statement,
         "paper": PAPER,
         "apart": APART,
@@ -420,11 +440,12 @@ def write_report(
     *,
     moves: Sequence[Table] = (),
     options: Sequence[str] = (),
+    orderings: Table | None = None,
 ) -> tuple[Path, Path]:
     """Write the report of a paper or figure as HTML and Markdown, and return the paths.
 
     `moves` are tables of seeds that were added until claims were decided, by a command with
-    `options`.
+    `options`; `orderings` has verdicts on other data sets.
     """
     report = Report(
         paper.title,
@@ -441,6 +462,7 @@ def write_report(
         generated=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         terms=paper.terms,
         moves=moves,
+        orderings=orderings,
     )
     return write(report, out / setting.scale, f"{name}-report")
 
@@ -481,6 +503,7 @@ def to_html(report: Report) -> str:
         marks={HOLDS: "✓", FAILS: "✗", UNDECIDED: "?"},
         overview=_grid(overview_of(report), "report:overview"),
         moves=[_grid(table, f"report:moves-{k}") for k, table in enumerate(report.moves, 1)],
+        orderings=_grid(report.orderings, "report:orderings-1") if report.orderings else None,
         sections=[_section(report, result) for result in report.results],
     )
 

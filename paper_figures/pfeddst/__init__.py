@@ -44,10 +44,10 @@ def sooner(data: Data) -> list[Claim]:
             if title in TARGETS:  # the ratio of the paper's rounds to those of the next method
                 rounds = {name: ROUNDS[name][title] or 500 for name in (label, *others)}
                 printed = min(rounds[other] for other in others) / rounds[label]
-            bound = at_least(1, ANY_LEAD.why)
+            bound = at_least(1, ANY_LEAD.why, tie=1)
             if label == "DFedPGP" and printed is not None:
                 why = "“much better”: half of the lead in the paper's own rounds"
-                bound = at_least(round((1 + printed) / 2, 3), why)
+                bound = at_least(round((1 + printed) / 2, 3), why, tie=1)
             claims.append(
                 judge(
                     f"{title}: {label} reaches the target before {said}.",

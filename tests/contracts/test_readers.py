@@ -322,6 +322,9 @@ WRONG = {
         ),
         "`val` must be between 0 and 29, got 30; one image": {"val": 30},
         "needs 16 training images of class 1, which has 15": {"val": 24},
+        "`downscale` must divide the sides of images, 4 x 4 pixels, got 3; 2": {"downscale": 3},
+        "`downscale` must be at least 1": {"downscale": 0},
+        "`train` must be between 1 and 24, got 25; this many": {"train": 25},
     },
     "fashion_mnist": {
         "60,000 and 10,000 images of 28 x 28": {"verify": True},

@@ -5,6 +5,7 @@ import hashlib
 import struct
 import tracemalloc
 import zlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -195,6 +196,30 @@ def test_mnist_is_stored_as_bytes_and_seen_normalized(mnist, mnist_root):
     np.testing.assert_allclose([train.min(), train.max()], [low, high], rtol=1e-6)
     assert abs(float(train.mean())) < 1e-3
     assert abs(float(train.std()) - 1) < 1e-3
+
+
+def test_some_training_images_are_drawn_by_the_seed(tmp_path):
+    save_mnist(tmp_path)
+    read = partial(data.mnist, tmp_path, val=6, verify=False)
+    whole, some, other = read(), read(train=10), read(train=10, seed=1)
+    assert set(some.train) < set(whole.train)
+    assert len(some.train) == 10
+    assert np.bincount(some.labels[some.train]).tolist() == [5, 5]
+    assert some.train.tolist() != other.train.tolist()
+    assert (some.val.tolist(), some.test.tolist()) == (whole.val.tolist(), whole.test.tolist())
+
+
+@pytest.mark.parametrize("downscale", [1, 2, 4])
+def test_downscaled_pixels_are_rounded_means_of_blocks(tmp_path, downscale):
+    pixels, _ = save_mnist(tmp_path)
+    small = data.mnist(tmp_path, val=6, verify=False, downscale=downscale)
+    side = 4 // downscale
+    blocks = pixels.reshape(42, 1, side, downscale, side, downscale)
+    wanted = np.floor(blocks.mean(axis=(3, 5)) + 0.5)
+    assert small.inputs.dtype == torch.uint8
+    np.testing.assert_array_equal(small.inputs, wanted)
+    size = f"{side} x {side} pixels, " if downscale > 1 else ""
+    assert (small.name, small.mean) == (f"mnist ({size}unverified)", 0.1307)
 
 
 def test_digits_are_scikit_learns_scaled_and_split():

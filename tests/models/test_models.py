@@ -16,7 +16,8 @@ EVERY = [
     for name in models.__all__
     if name not in ("lora", "of_kinds", "with_group_norm")
 ]
-OF_IMAGES = [build for build in EVERY if build is not models.logistic_regression]
+FLAT = (models.logistic_regression, models.mlp)
+OF_IMAGES = [build for build in EVERY if build not in (*FLAT, models.mnist1d_cnn)]
 SMALLEST = {"gn_lenet": 15, "resnet18_gn": 8}
 """Sides of the smallest images that networks take, where it is not 16."""
 
@@ -26,19 +27,23 @@ def count(module):
 
 
 def shape_of(build):
+    if build is models.mnist1d_cnn:
+        return 1, 3
     side = SMALLEST.get(build.__name__, 16)
-    return (1, 64) if build is models.logistic_regression else (3, side, side)
+    return (1, 64) if build in FLAT else (3, side, side)
 
 
 def small(build):
     """Return the network for the smallest images that it takes."""
-    return build(64 if build is models.logistic_regression else shape_of(build), 4)
+    return build(64 if build in FLAT else shape_of(build), 4)
 
 
 @pytest.mark.parametrize(
     ("body", "head", "model"),
     [
         (0, 7850, models.logistic_regression()),
+        (16768, 650, models.mlp(196)),
+        (3950, 1260, models.mnist1d_cnn()),
         (85354 - 5770, 5770, models.gn_lenet()),
         (80554 - 2570, 2570, models.gn_lenet((1, 28, 28))),
         (61156, 850, models.dpfl_cnn()),
@@ -61,6 +66,13 @@ def test_networks_take_their_shape(build, larger):
     channels, side, _ = shape_of(build)
     shape = (channels - larger[0], side + larger[0], side + larger[1])
     assert build(shape, 7)(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+def test_the_network_of_signals_takes_their_length_and_its_channels():
+    model = models.mnist1d_cnn((2, 17), 7, channels=4)
+    assert model(torch.zeros(3, 2, 17)).shape == (3, 7)
+    assert model.conv1.weight.shape == (4, 2, 5)
+    assert [layer.stride for layer in (model.conv1, model.conv2, model.conv3)] == [(2,)] * 3
 
 
 @pytest.mark.parametrize("build", EVERY)

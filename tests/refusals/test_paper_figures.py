@@ -95,6 +95,21 @@ ROWS = [
         lambda: figures_named("dcliques-fig7"),
     ),
     (ValueError, "`scale` must be one of", lambda path: made(path, scale="large")),
+    (
+        ValueError,
+        "`datasets` must be left out at scale mnist1d, whose data are MNIST-1D, got mnist",
+        lambda path: made(path, scale="mnist1d", datasets="mnist"),
+    ),
+    (
+        ValueError,
+        ("dpfl-tab02 has no claim about an ordering of methods", "mnist1d", "dpfl-tab01, "),
+        lambda path: made(path, "dpfl-tab02", scale="mnist1d"),
+    ),
+    (
+        FileNotFoundError,
+        "files of mnist are needed",
+        lambda path: made(path, "dcliques-fig08", scale="mnist14", data=path),
+    ),
     (ValueError, "`seeds` must be at least 1", lambda path: made(path, seeds=0)),
     (TypeError, "`seeds` must be an integer", lambda path: made(path, seeds=1.5)),
     (ValueError, "`jobs` must be at least 1", lambda path: made(path, jobs=0)),

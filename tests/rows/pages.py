@@ -198,7 +198,11 @@ def decided() -> str:
     )
     with TemporaryDirectory() as folder:
         moves = (counts, Table(columns, rows, title=EVIL))
-        return papers.to_html(some_report(some_results(Path(folder)), moves=moves))
+        looks = ("claim", "figure", "paper's data", "one", "other", "result")
+        cells = (EVIL, "some-fig01", "HOLDS, 3 seeds", NotApplicable(EVIL), "FAILS, 3 seeds", LONG)
+        orderings = Table(looks, (cells,), title=EVIL)
+        changes = {"moves": moves, "orderings": orderings}
+        return papers.to_html(some_report(some_results(Path(folder)), **changes))
 
 
 @dataclass(frozen=True)

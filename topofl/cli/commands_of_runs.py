@@ -283,10 +283,10 @@ def reproduce(
     list
         list papers, figures, and figures that are missing, and exit
     scale : SCALE
-        smoke (seconds, no files), quick (default; minutes a figure and hours a paper on 2 cores) or
-        paper; see --dry-run
+        smoke (seconds, no files), quick (default; minutes a figure and hours a paper on 2 cores),
+        paper, or a second look on other data: mnist14, mnist1d; see --dry-run
     seeds : K
-        runs of every arm (default: 1 to 5, by paper and scale)
+        runs of every arm (default: 1 to 5, by paper and scale; 20 of a second look)
     data : DIR
         folder that contains MNIST and CIFAR-10, or the parent of one (default: $TOPOFL_DATA)
     datasets : NAMES

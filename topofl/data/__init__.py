@@ -19,6 +19,7 @@ from topofl.data.readers.cifar import *
 from topofl.data.readers.folders import *
 from topofl.data.readers.leaf import *
 from topofl.data.readers.mnist import *
+from topofl.data.readers.mnist1d import *
 from topofl.data.readers.tables import *
 from topofl.data.readers.text import *
 

@@ -1,4 +1,4 @@
-"""The networks of the papers, as plain ``torch.nn`` modules.
+"""The networks of the papers, and small ones, as plain ``torch.nn`` modules.
 
 The last layer of each is called ``head``: personalized methods keep the parameters whose names
 start with ``head.``; all others are the body. Networks use GroupNorm, as the papers do;
@@ -15,6 +15,8 @@ from topofl.models.networks import (
     fedavg_cnn,
     gn_lenet,
     logistic_regression,
+    mlp,
+    mnist1d_cnn,
     resnet18_gn,
 )
 
@@ -25,6 +27,8 @@ __all__ = [
     "gn_lenet",
     "logistic_regression",
     "lora",
+    "mlp",
+    "mnist1d_cnn",
     "of_kinds",
     "resnet18_gn",
     "with_group_norm",

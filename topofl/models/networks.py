@@ -15,6 +15,7 @@ from topofl._support.seeding import plain_torch, seeded_torch
 
 # parameters are float32, whatever torch's default dtype is
 _Linear = partial(nn.Linear, dtype=torch.float32)
+_Conv1d = partial(nn.Conv1d, dtype=torch.float32)
 _Conv2d = partial(nn.Conv2d, dtype=torch.float32)
 _GroupNorm = partial(nn.GroupNorm, dtype=torch.float32)
 
@@ -79,6 +80,86 @@ def logistic_regression(in_features: int = 784, n_classes: int = 10) -> nn.Seque
     n_classes = check_int("n_classes", n_classes, minimum=2)
     with built_from_seed_0():
         return _chain(flatten=nn.Flatten(), head=_Linear(in_features, n_classes))
+
+
+@public
+def mlp(in_features: int = 784, n_classes: int = 10, *, hidden: int = 64) -> nn.Sequential:
+    """Return a multilayer perceptron: two hidden layers with ReLU on flattened inputs.
+
+    Parameters
+    ----------
+    in_features
+        Numbers per example: 784 for MNIST, 196 for MNIST at 14 x 14 pixels.
+    n_classes
+        Number of classes.
+    hidden
+        Number of units of each hidden layer.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in mlp(196).parameters())
+    17418
+    """
+    in_features = check_int("in_features", in_features, minimum=1)
+    n_classes = check_int("n_classes", n_classes, minimum=2)
+    hidden = check_int("hidden", hidden, minimum=1)
+    with built_from_seed_0():
+        return _chain(
+            flatten=nn.Flatten(),
+            linear1=_Linear(in_features, hidden),
+            relu1=nn.ReLU(),
+            linear2=_Linear(hidden, hidden),
+            relu2=nn.ReLU(),
+            head=_Linear(hidden, n_classes),
+        )
+
+
+@public
+def mnist1d_cnn(
+    in_shape: tuple[int, int] = (1, 40), n_classes: int = 10, *, channels: int = 25
+) -> nn.Sequential:
+    """Return the convolutional network of the MNIST-1D paper, for signals.
+
+    It has three convolutions of stride 2 with 5, 3 and 3 places, padding 1 and ReLU, and one linear
+    layer.
+
+    Parameters
+    ----------
+    in_shape
+        Channels and length of a signal; at least 3 places.
+    n_classes
+        Number of classes.
+    channels
+        Number of channels of each convolution.
+
+    References
+    ----------
+    Greydanus and Kobak, "Scaling down deep learning with MNIST-1D" (ICML 2024); the authors' code.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in mnist1d_cnn().parameters())
+    5210
+    """
+    sides = check_sequence("in_shape", in_shape, "integers")
+    if len(sides) != 2:
+        raise ValueError(f"`in_shape` must be (channels, length), got {shown(in_shape)}")
+    inputs, length = (check_int(f"in_shape[{i}]", sides[i], minimum=k) for i, k in ((0, 1), (1, 3)))
+    n_classes = check_int("n_classes", n_classes, minimum=2)
+    channels = check_int("channels", channels, minimum=1)
+    for kernel in (5, 3, 3):
+        length = (length + 2 - kernel) // 2 + 1
+    with built_from_seed_0():
+        return _chain(
+            conv1=_Conv1d(inputs, channels, 5, 2, padding=1),
+            relu1=nn.ReLU(),
+            conv2=_Conv1d(channels, channels, 3, 2, padding=1),
+            relu2=nn.ReLU(),
+            conv3=_Conv1d(channels, channels, 3, 2, padding=1),
+            relu3=nn.ReLU(),
+            flatten=nn.Flatten(),
+            head=_Linear(channels * length, n_classes),
+        )
 
 
 @public

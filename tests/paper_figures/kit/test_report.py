@@ -236,7 +236,11 @@ def test_no_figure_is_a_report_too(folder):
 
 @pytest.mark.parametrize(
     ("words", "changes"),
-    [("verdicts say nothing", {"scale": "smoke"}), ("There is only one seed", {"seeds": (1,)})],
+    [
+        ("verdicts say nothing", {"scale": "smoke"}),
+        ("There is only one seed", {"seeds": (1,)}),
+        ("MNIST-1D, which is not the paper's data", {"scale": "mnist1d"}),
+    ],
 )
 def test_readers_are_warned_of_verdicts_that_mean_little(folder, words, changes):
     warned = some_report([], **changes)
@@ -263,6 +267,8 @@ def test_times_are_short(told, folder, seconds, shown):
 SETTINGS = [
     ("smoke", 1, ("mnist",), "--seeds 1 --datasets mnist"),
     ("quick", 2, (), "--seeds 2"),
+    ("mnist14", 20, ("cifar10",), "--seeds 20 --data DIR"),
+    ("mnist1d", 20, ("cifar10",), "--seeds 20"),
     ("paper", 1, ("mnist", "cifar10", "cifar100"), "--seeds 1 --data DIR"),
     ("paper", 1, ("cifar10",), "--seeds 1 --data DIR --datasets cifar10"),
 ]
