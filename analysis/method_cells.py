@@ -99,7 +99,12 @@ _PERSONALIZED = """
     apfl dfedavgm_p dfedpgp dispfl ditto dpfl fedbabu fedbn fedper fedproto fedrep knn_per
     per_fedavg pfeddst pfedgraph random_collaboration
 """
-LEFT_OUT = dict.fromkeys(_PERSONALIZED.split(), _PERSONAL)
+_MANY_STEPS = (
+    "takes tens or hundreds of steps of Adam per round, and the compared methods one or five"
+)
+LEFT_OUT = dict.fromkeys(_PERSONALIZED.split(), _PERSONAL) | dict.fromkeys(
+    ("diloco", "noloco"), _MANY_STEPS
+)
 """Methods that are not compared, with the reason."""
 
 

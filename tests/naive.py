@@ -1098,6 +1098,47 @@ def dadam(
         average(nodes.modules, weights)
 
 
+def noloco(nodes, matrices, rounds, *, lr, local_steps, outer_lr, outer_momentum, **how):
+    """NoLoCo as in the author's code: mean models and mean changes are averaged apart."""
+    optimizers = adam_of(nodes, torch.optim.Adam, **how)
+    momenta = [still(module) for module in nodes.modules]
+    for t in range(rounds):
+        starts = [copied(module) for module in nodes.modules]
+        for i, optimizer in enumerate(optimizers):
+            adam_steps(nodes, i, t, optimizer, lr=lr, steps=local_steps)
+        moved = [
+            [p.detach() - p_old for p, p_old in zip(module.parameters(), start, strict=True)]
+            for module, start in zip(nodes.modules, starts, strict=True)
+        ]
+        mean, mean_change = (mixed(matrices[t], values) for values in (starts, moved))
+        for i, module in enumerate(nodes.modules):
+            for k, p in enumerate(module.parameters()):
+                pull = mean[i][k] - starts[i][k]
+                momenta[i][k] = (
+                    outer_momentum * momenta[i][k] + outer_lr * mean_change[i][k] + outer_lr * pull
+                )
+                p.data.copy_(starts[i][k] + momenta[i][k])
+
+
+def adam_of(nodes, optimizer, *, beta1=0.9, beta2=0.999, eps=1e-8, **how):
+    """Return an optimizer of torch for each node."""
+    how = {"lr": 0.1, "betas": (beta1, beta2), "eps": eps} | how
+    return [optimizer(module.parameters(), **how) for module in nodes.modules]
+
+
+def adam_steps(nodes, i, t, optimizer, *, lr, steps, clip=None):
+    """Take the local steps of round t at one node."""
+    module = nodes.modules[i]
+    for k in range(steps):
+        g = nodes.gradient(i, t * steps + k)
+        for p, own in zip(module.parameters(), g, strict=True):
+            p.grad = own
+        if clip is not None:
+            nn.utils.clip_grad_norm_(module.parameters(), clip)
+        optimizer.param_groups[0]["lr"] = lr(t, k)
+        optimizer.step()
+
+
 def damsgrad(
     nodes, weights, rounds, *, lr, local_steps=1, beta1=0.9, beta2=0.999, eps=1e-8, decay=0.0
 ):
@@ -1311,6 +1352,23 @@ def fedopt(nodes, members, rounds, *, lr, epochs, rule, server_lr, beta1=0.0, be
             else:
                 squares[k] = squares[k] - (1 - beta2) * delta**2 * torch.sign(squares[k] - delta**2)
             p.data.add_(server_lr * means[k] / (torch.sqrt(squares[k]) + tau))
+        take(nodes, x)
+
+
+def diloco(
+    nodes, members, rounds, *, lr, local_steps, outer_lr, outer_momentum, clip, decay=0.1, **how
+):
+    """DiLoCo with optimizers of torch, inside and outside. All modules start equal."""
+    x = copy.deepcopy(nodes.modules[0])
+    inner = adam_of(nodes, torch.optim.AdamW, weight_decay=decay, **{"beta2": 0.95} | how)
+    outer = torch.optim.SGD(x.parameters(), lr=outer_lr, momentum=outer_momentum, nesterov=True)
+    for t in range(rounds):
+        for i in members(t):
+            adam_steps(nodes, i, t, inner[i], lr=lr, steps=local_steps, clip=clip)
+        for k, p in enumerate(x.parameters()):
+            changes = [changed(nodes, x, k, i) for i in members(t)]
+            p.grad = -sum(changes) / len(changes)
+        outer.step()
         take(nodes, x)
 
 

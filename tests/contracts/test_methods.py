@@ -238,7 +238,7 @@ THREE = {"participation": 3, "epochs": 1}
 TOP = algorithms.top_k(0.1)
 
 SENT = [
-    *((build(name), 12, 12 * D) for name in ("dsgd", "extra", "d2", "qg_dsgdm", "dadam")),
+    *((build(name), 12, 12 * D) for name in ("dsgd", "extra", "d2", "qg_dsgdm", "dadam", "noloco")),
     *((build(name), 12, 12 * D) for name in ("ad_psgd", "dp_dsgd", "dfedsam", "coordinate_median")),
     *((build(name), 12, 24 * D) for name in ("dsgt", "local_gt", "sab")),
     (build("dadam", track=True), 12, 24 * D),
@@ -249,6 +249,7 @@ SENT = [
     (build("local_only"), 0, 0),
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),
+    (build("diloco", participation=3), 6, 6 * D),
     (build("scaffold", **THREE), 6, 12 * D),
     (build("fednova", **THREE), 6, 3 * (2 * D + 1)),
     (build("fedper", **THREE), 6, 6 * BODY),

@@ -89,6 +89,7 @@ ALGORITHMS: dict[str, Row] = {
     "dfedsam": Row(0.05, options=EPOCH, killed=EPOCH | MOMENTUM | {"gossip_steps": 2}),
     "dp_dsgd": Row(0.1, options={"clip": 10.0, "noise": 0.01}, killed={"steps": 2, "noise": 0.1}),
     "dsgd": Row(0.1, killed={"momentum": 0.9, "local_steps": 2}),
+    "noloco": Row(0.01, required={"local_steps": 2}),
     "osgp": Row(0.05, options=EPOCH, killed={"epochs": 1, "delay": 2}),
     "qg_dsgdm": Row(0.05, killed={"nesterov": True}),
     "relay_sgd": Row(0.2, killed=MOMENTUM),
@@ -118,6 +119,9 @@ ALGORITHMS: dict[str, Row] = {
         0.1, killed={"walks": 3, "merge": True, "clock": CLOCK}, mixes=False, random_messages=True
     ),
     # with a server
+    "diloco": Row(
+        0.01, required={"local_steps": 2}, killed={"participation": 0.5}, common_start=True
+    ),
     "fedadam": Row(0.05, **SERVED, common_start=True),
     "fedavg": Row(0.05, **SERVED),
     "fedavgm": Row(0.05, **SERVED, common_start=True),
@@ -359,6 +363,11 @@ ADAPTIVE = {"server_lr": 0.05, "beta1": 0.8, "beta2": 0.7, "tau": 0.01, "epochs"
 SERVER_MOMENTUM = {"server_lr": 0.7, "epochs": 2}
 EXPONENTIAL = {"lr": algorithms.exponential(0.1, 0.5)}
 NEAR = {"strength": 2.0}
+ADAM = [
+    {"lr": algorithms.constant(0.1), "beta1": 0.8, "beta2": 0.95, "eps": 1e-3},
+    {"lr": falling, "local_steps": 3, "decay": 0.1, "eps": 1e-2},
+]
+OUTER = {"local_steps": 2, "outer_lr": 0.6, "outer_momentum": 0.8}
 DITTO = {"personal_lr": 0.05, "strength": 0.5, "personal_epochs": 3}
 
 
@@ -415,6 +424,10 @@ WITH_A_SERVER = [
     optimized("fedadam", ADAPTIVE),
     optimized("fedyogi", ADAPTIVE),
     optimized("fedavgm", SERVER_MOMENTUM, {"beta": 0.8}, {"beta1": 0.8}),
+    *(
+        central("diloco", how | OUTER | {"clip": clip}, init="common")
+        for how, clip in zip(ADAM, (0.5, None), strict=True)
+    ),
 ]
 
 COMPRESSORS = [
@@ -449,10 +462,6 @@ SPEEDS = [
     {"momentum": 0.8, "global_momentum": 0.5, "nesterov": True, "weight_decay": 0.01},
 ]
 SHARP = {"gossip_steps": 3, "weight_decay": 0.01, "clip": 0.5, "lr_decay": 0.8}
-ADAM = [
-    {"lr": algorithms.constant(0.1), "beta1": 0.8, "beta2": 0.95, "eps": 1e-3},
-    {"lr": falling, "local_steps": 3, "decay": 0.1, "eps": 1e-2},
-]
 LOCAL_STEPS = {"momentum": 0.9, "local_steps": 2}
 
 
@@ -499,6 +508,8 @@ ON_GRAPHS = [
     Twin("dfedsam", PASSES[0] | {"radius": 0.05}),
     Twin("dfedsam", SHARP | {"radius": 0.5, "epochs": 2}),
     *(Twin("dadam", how) for how in ADAM),
+    Twin("noloco", ADAM[0] | OUTER),
+    Twin("noloco", {"lr": falling, "eps": 1e-2} | OUTER, graph=pairs, direction="pull"),
     *(Twin("dadam", how, {"track": True}, {}, naive.damsgrad) for how in ADAM),
     Twin(
         "fedproto",
@@ -731,6 +742,7 @@ class Same:
 
 
 TWO = {"batch_size": BATCH, "epochs": 2}
+INNER = {"local_steps": 2, "eps": 1e-3}
 SAMPLED = {"epochs": 2, "participation": 0.5}
 ALL_DATA = {"batch_size": WHOLE, "epochs": 1}
 COMMON = {"settings": {"init": "common"}}
@@ -838,6 +850,7 @@ SAME = [
     Same(
         "relay_sgd", {}, "dsgd", graph=topologies.fully_connected(2), clients=partial(equal, 8, 2)
     ),
+    Same("noloco", INNER | {"outer_lr": 1.0, "outer_momentum": 0.0}, "dadam", INNER, CLIQUES),
     Same("osgp", PASSES[0], exchanged(algorithms.push_sum()), graph=random_out(None)),
     Same("dfedavgm_p", TWO_RATES, "fedrep", TWO_RATES, COMPLETE, **EIGHTS),
     *(
