@@ -566,6 +566,93 @@ def fedproto(
     return known
 
 
+def lowest(nodes, i, modules):
+    """Return which of some modules has the lowest mean loss on a node's training data."""
+    own = list(nodes.members[i])
+    losses = [
+        functional.cross_entropy(module(nodes.inputs[own]).detach(), nodes.labels[own])
+        for module in modules
+    ]
+    return min(range(len(modules)), key=lambda j: float(losses[j]))
+
+
+def choices(nodes, t, models_of, k, common):
+    """Return which of k modules each node chooses; in the first round of a common start, any."""
+    n = len(nodes.modules)
+    if common and t == 0:
+        return stream(nodes.seed, "cluster", t).integers(k, size=n).tolist()
+    return [lowest(nodes, i, models_of(i)) for i in range(n)]
+
+
+def steps_from_rest(nodes, i, t, lr, momentum, local_steps):
+    """Take the local steps of round t at one node, from velocity zero."""
+    velocity = still(nodes.modules[i])
+    for k in range(local_steps):
+        g = nodes.gradient(i, t * local_steps + k)
+        descend(nodes.modules[i], velocity, g, lr, momentum)
+
+
+def ifca(nodes, members, rounds, *, lr, k, local_steps, momentum=0.0, common=False):
+    """Return the cluster of each node per round; nodes hold the server's model of their cluster."""
+    servers = [copy.deepcopy(module) for module in nodes.modules[:k]]
+    told = []
+    for t in range(rounds):
+        chosen = choices(nodes, t, lambda i: servers, k, common)
+        for module, j in zip(nodes.modules, chosen, strict=True):
+            module.load_state_dict(servers[j].state_dict())
+        for i in members(t):
+            steps_from_rest(nodes, i, t, lr, momentum, local_steps)
+        for j in range(k):
+            trained = [nodes.modules[i].parameters() for i in members(t) if chosen[i] == j]
+            for p, *own in zip(servers[j].parameters(), *trained, strict=True):
+                if own:
+                    p.data.copy_(sum(own) / len(own))
+        for module, j in zip(nodes.modules, chosen, strict=True):
+            module.load_state_dict(servers[j].state_dict())
+        told.append(chosen)
+    return told
+
+
+def facade(nodes, weights, rounds, *, lr, k, is_head, local_steps, momentum=0.0, common=False):
+    """Return the head that each node trained per round. Each node has k modules with one core."""
+    n = len(nodes.modules)
+    mine = [[copy.deepcopy(module) for _ in range(k)] for module in nodes.modules]
+
+    def share(i, of):
+        """Copy the core of a module to all modules of a node."""
+        for module in mine[i]:
+            for (name, p), other in zip(module.named_parameters(), of.parameters(), strict=True):
+                if not is_head(name):
+                    p.data.copy_(other)
+
+    for i in range(n):
+        for j in range(k):
+            mine[i][j].load_state_dict(nodes.modules[j].state_dict())
+        share(i, nodes.modules[i])
+    told = []
+    for t in range(rounds):
+        chosen = choices(nodes, t, lambda i: mine[i], k, common)
+        for i, module in enumerate(nodes.modules):
+            module.load_state_dict(mine[i][chosen[i]].state_dict())
+            steps_from_rest(nodes, i, t, lr, momentum, local_steps)
+        for i in range(n):
+            for j in range(k):
+                total = sum(weights[i, m] for m in range(n) if m == i or chosen[m] == j)
+                for name, p in mine[i][j].named_parameters():
+                    sent = [dict(module.named_parameters())[name] for module in nodes.modules]
+                    if not is_head(name):
+                        p.data.copy_(sum(weights[i, m] * sent[m].detach() for m in range(n)))
+                        continue
+                    own = sent[i].detach() if chosen[i] == j else p.detach()
+                    others = [m for m in range(n) if m != i and chosen[m] == j]
+                    mean = weights[i, i] * own + sum(weights[i, m] * sent[m] for m in others)
+                    p.data.copy_(mean.detach() / total)
+        for i, module in enumerate(nodes.modules):
+            module.load_state_dict(mine[i][chosen[i]].state_dict())
+        told.append(chosen)
+    return told
+
+
 def per_fedavg(nodes, members, rounds, *, lr, inner_lr, epochs=5, lr_decay=1.0, **local):
     """Per-FedAvg: the gradient on a second minibatch is taken after a step on the first."""
     for t in range(rounds):

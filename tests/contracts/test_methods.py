@@ -231,8 +231,8 @@ def test_every_argument_is_a_setting(name):
         assert changed.settings != build(name, **plain).settings, argument
 
 
-D, BODY = 36 * 3 + 3, 48
-"""Parameters of the linear model, and of the body of the convolutional one."""
+D, BODY, WHOLE = 36 * 3 + 3, 48, 159
+"""Parameters of the linear model, and of the body and all of the convolutional one."""
 
 THREE = {"participation": 3, "epochs": 1}
 TOP = algorithms.top_k(0.1)
@@ -254,6 +254,8 @@ SENT = [
     (build("fednova", **THREE), 6, 3 * (2 * D + 1)),
     (build("fedper", **THREE), 6, 6 * BODY),
     (build("dfedavgm_p"), 12, 12 * BODY),
+    (build("facade"), 12, 12 * (WHOLE + 1)),
+    (build("ifca", k=4, participation=3), 6, 3 * 5 * D),
     (build("dfedpgp", mode="push"), 12, 12 * (BODY + 1)),
     (build("choco_sgd", compressor=TOP), 12, 12 * (12 + 11 / 4)),  # 12 places of 7 bits
     (build("choco_sgd", compressor=algorithms.random_k(0.1)), 12, 12 * (12 + 2)),

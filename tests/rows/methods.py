@@ -71,6 +71,7 @@ NORMS = {"local": "*Norm*()"}
 WITH_HEAD = {"epochs": 1, "head": HEAD}
 TWO_RATES = WITH_HEAD | {"head_lr": 0.05}
 SOME = {"epochs": 1, "participation": 0.5}
+FEW = {"local_steps": 2}
 MOMENTUM = {"momentum": 0.9}
 SERVED = {"options": EPOCH, "killed": SOME}
 CLOCK = {"compute": [1, 2.5, 1, 0.7, 3, 1], "delay": 0.3}
@@ -142,11 +143,15 @@ ALGORITHMS: dict[str, Row] = {
     "ditto": Row(
         0.05, options=EPOCH | {"personal_epochs": 1}, killed=SOME | {"personal_epochs": 1}
     ),
+    "facade": Row(
+        0.1, required={"k": 2}, options=FEW | {"head": HEAD}, killed=FEW | {"k": 2, "head": HEAD}
+    ),
     "fedbabu": Row(0.2, options=WITH_HEAD, killed=WITH_HEAD),
     "fedbn": Row(0.05, options=EPOCH | NORMS, killed=SOME | NORMS),
     "fedper": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3}),
     "fedproto": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3}),
     "fedrep": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD),
+    "ifca": Row(0.1, required={"k": 2}, options=FEW, killed=FEW | {"k": 2, "participation": 0.5}),
     "knn_per": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"k": 3}),
     "per_fedavg": Row(0.05, options={"epochs": 2}, killed=EPOCH),
     # learned graphs
@@ -319,6 +324,12 @@ def prototypes(told, history, models, state):
             )
 
 
+def clusters(told, history, models, state):
+    """Check which cluster each node chose in the last round, and that several were chosen."""
+    assert history["cluster"][-1].tolist() == told[-1]
+    assert np.ptp(told) > 0
+
+
 def personal_shares(adaptive, told, history, models, state):
     """Check the shares of personal models in the mixtures."""
     np.testing.assert_allclose(state["share"].numpy(), told[1], rtol=0, atol=1e-12)
@@ -353,6 +364,7 @@ PASSES = [
     {"epochs": 2, "momentum": 0.5, "weight_decay": 0.01, "clip": 0.5, "lr_decay": 0.8},
 ]
 STEPS = [1, 5, 2, 3, 1, 4]
+STEPPED = [{"local_steps": 3}, {"local_steps": 2, "momentum": 0.8}]
 HALF = {"participation": 0.5}
 LINEAR = {"model": problems.linear}
 RAGGED = {"clients": [problems.ragged_clients]}
@@ -415,6 +427,10 @@ WITH_A_SERVER = [
     central("per_fedavg", PASSES[0] | {"inner_lr": 0.2}, **LINEAR, **RAGGED),
     *(shared(adaptive, how) for adaptive in (True, False) for how in PASSES),
     central("apfl", PASSES[0] | {"alpha": 0.7}, **LINEAR, **RAGGED),
+    *(central("ifca", how | {"k": 3}, also=clusters, rounds=5) for how in STEPPED),
+    central(
+        "ifca", STEPPED[0] | {"k": 2}, {}, {"common": True}, init="common", also=clusters, **RAGGED
+    ),
     *(central("scaffold", rate | {"epochs": 2}) for rate in RATES),
     *(central("feddyn", rate | {"alpha": 0.3, "epochs": 2}, init="common") for rate in RATES),
     *(
@@ -676,6 +692,12 @@ def sparse(**how):
     return Twin("dispfl", both, {"rounds": ROUNDS}, {"until": ROUNDS}, **world)
 
 
+def heads(both, head=HEAD, is_head=is_head, loop=None, **more):
+    """Return a twin of Facade."""
+    loop = {"is_head": is_head} | (loop or {})
+    return Twin("facade", both, {"head": head}, loop, also=clusters, **more)
+
+
 LEARNED = [
     *(greedy(choice, **VALIDATED) for choice in GREEDY),
     greedy({}, **VALIDATED, **LINEAR),
@@ -685,6 +707,9 @@ LEARNED = [
     similar(1, 0.5, graph=None),
     similar(-1, 0.5, graph=None),
     similar(1, 0.01, RING, graph=forward, **LINEAR, **RAGGED),
+    *(heads(how | {"k": 3}) for how in STEPPED),
+    heads(STEPPED[0] | {"k": 2}, loop={"common": True}, init="common", **RAGGED),
+    heads(STEPPED[1] | {"k": 2}, algorithms.everything, lambda name: True, **LINEAR, **RAGGED),
     sparse(),
     sparse(different_initial=True, **PASSES[1] | {"epochs": 2}),
     sparse(different_initial=True, regrow="random", momentum=0.9, prune=0.8),
@@ -876,6 +901,15 @@ SAME = [
         )
     ),
     Same("fednova", SAMPLED, "fedavg", FEDAVG_OF_STEPS, within=1e-10, **EIGHTS, **COMMON),
+    Same("facade", FEW | {"k": 1, "head": HEAD}, "dsgd", FEW, CLIQUES, **COMMON),
+    Same(
+        "ifca",
+        FEW | HALF | {"k": 1},
+        "fedavg",
+        {"epochs": 1, "momentum": 0.0} | HALF,
+        **EIGHTS,
+        **COMMON,
+    ),
     Same("pfedgraph", TO_DATA, "fedavg", {"epochs": 2}, within=1e-10, **COMMON),
     *(
         Same("pfeddst", TWO_RATES | how, personal_heads(), others=COMPLETE, **UNIFORM)

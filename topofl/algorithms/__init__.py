@@ -35,6 +35,7 @@ from topofl.algorithms.exchanges.greedy import *
 from topofl.algorithms.exchanges.peers import *
 from topofl.algorithms.exchanges.scored import *
 from topofl.algorithms.learned_graphs import *
+from topofl.algorithms.personalized.clustered import *
 from topofl.algorithms.personalized.dispfl import *
 from topofl.algorithms.personalized.fedproto import *
 from topofl.algorithms.personalized.personal_heads import *
