@@ -102,9 +102,11 @@ _PERSONALIZED = """
 _MANY_STEPS = (
     "takes tens or hundreds of steps of Adam per round, and the compared methods one or five"
 )
-LEFT_OUT = dict.fromkeys(_PERSONALIZED.split(), _PERSONAL) | dict.fromkeys(
-    ("diloco", "noloco"), _MANY_STEPS
-)
+LEFT_OUT = {
+    **dict.fromkeys(_PERSONALIZED.split(), _PERSONAL),
+    **dict.fromkeys(("diloco", "noloco"), _MANY_STEPS),
+    "divshare": "draws graphs of its own, within those that are compared",
+}
 """Methods that are not compared, with the reason."""
 
 

@@ -1185,6 +1185,41 @@ def dadam(
         average(nodes.modules, weights)
 
 
+def divshare(nodes, can_receive, rounds, *, lr, fragments, degree, local_steps):
+    """Return the peers from which each node received any fragment, per round."""
+    n = len(nodes.modules)
+    sizes = [p.numel() for p in nodes.modules[0].parameters()]
+    rng, start, parts = stream(nodes.seed, "fragments", 0), 0, [[] for _ in range(fragments)]
+    for size in sizes:
+        order, width = rng.permutation(size).tolist(), size // fragments
+        for k in range(size):
+            part = fragments - 1 if width == 0 else min(order[k] // width, fragments - 1)
+            parts[part].append(start + k)
+        start += size
+    told = []
+    for t in range(rounds):
+        for i in range(n):
+            steps_from_rest(nodes, i, t, lr, 0.0, local_steps)
+        sent = [vector_of(module) for module in nodes.modules]
+        new, senders = [vector.clone() for vector in sent], [set() for _ in range(n)]
+        draws = stream(nodes.seed, "recipients", t)
+        for places in parts:
+            keys = draws.random((n, n))
+            arrived = [[] for _ in range(n)]
+            for j in range(n):
+                able = [i for i in range(n) if i != j and j in can_receive[i]]
+                for i in sorted(able, key=lambda i: keys[j, i])[:degree]:
+                    arrived[i].append(j)
+                    senders[i].add(j)
+            for i in range(n):
+                total = sent[i][places] + sum(sent[j][places] for j in arrived[i])
+                new[i][places] = total / (1 + len(arrived[i]))
+        for module, vector in zip(nodes.modules, new, strict=True):
+            put_vector(module, vector)
+        told.append([sorted(own) for own in senders])
+    return told
+
+
 def noloco(nodes, matrices, rounds, *, lr, local_steps, outer_lr, outer_momentum, **how):
     """NoLoCo as in the author's code: mean models and mean changes are averaged apart."""
     optimizers = adam_of(nodes, torch.optim.Adam, **how)

@@ -167,7 +167,7 @@ RANGES = {
     **dict.fromkeys(("cost", "end"), AT_LEAST_0),
     **dict.fromkeys(("batch_size", "local_steps", "epochs", "first_epochs", "head_epochs"), COUNT),
     **dict.fromkeys(("personal_epochs", "fine_tune_epochs", "gossip_steps", "rounds"), COUNT),
-    **dict.fromkeys(("every", "walks", "k", "steps"), COUNT),
+    **dict.fromkeys(("every", "walks", "k", "steps", "fragments", "degree"), COUNT),
     **dict.fromkeys(("delay", "trim", "budget"), INDEX),
     **dict.fromkeys(("momentum", "global_momentum", "outer_momentum"), FRACTION),
     **dict.fromkeys(("beta", "beta1", "beta2"), FRACTION),
@@ -568,6 +568,10 @@ PHASES = rows(
             ("`k` must be at most the number of nodes, n=6", "got 7; lower it"): (
                 lambda: started(algorithms.ifca(0.1, 7)),
                 lambda: started(algorithms.ifca(0.1, 6)),
+            ),
+            ("`fragments` must be at most the entries of the largest", "108, got 109; lower it"): (
+                lambda: started(algorithms.divshare(0.1, fragments=109)),
+                lambda: started(algorithms.divshare(0.1, fragments=108)),
             ),
             "one of `tau` and `delta`": lambda: algorithms.clipped_gossip(0.1),
             "got tau=1.0 and delta=0.1; give": lambda: algorithms.clipped_gossip(

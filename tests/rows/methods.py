@@ -88,6 +88,7 @@ ALGORITHMS: dict[str, Row] = {
     "dfedavgm": Row(0.05, options=EPOCH, killed=EPOCH),
     "dfedavgm_p": Row(0.05, options=TWO_RATES, killed=WITH_HEAD),
     "dfedsam": Row(0.05, options=EPOCH, killed=EPOCH | MOMENTUM | {"gossip_steps": 2}),
+    "divshare": Row(0.1, killed={"fragments": 3, "degree": 2}),
     "dp_dsgd": Row(0.1, options={"clip": 10.0, "noise": 0.01}, killed={"steps": 2, "noise": 0.1}),
     "dsgd": Row(0.1, killed={"momentum": 0.9, "local_steps": 2}),
     "noloco": Row(0.01, required={"local_steps": 2}),
@@ -468,10 +469,15 @@ def pairs(clients):
     return topologies.one_peer_exponential(N)
 
 
+def three(clients=None):
+    return topologies.circulant(N, (1, 2, 3), directed=True)
+
+
 HEADS = {"is_head": is_head}
 BODIES = HEADS | {"mode": "pull"}
 PULLED = {"graph": random_in, "direction": "pull"}
 PUSHED = {"graph": random_out, "direction": "push", "also": pushed}
+PIECES = {"degree": 2, "local_steps": 2}
 PRIVATE = {"clip": 0.5, "noise": 0.3, "steps": 2}
 SPEEDS = [
     {"momentum": 0.9, "global_momentum": 0.9},
@@ -524,6 +530,11 @@ ON_GRAPHS = [
     Twin("dfedsam", PASSES[0] | {"radius": 0.05}),
     Twin("dfedsam", SHARP | {"radius": 0.5, "epochs": 2}),
     *(Twin("dadam", how) for how in ADAM),
+    *(
+        Twin("divshare", PIECES | {"fragments": 7}, {}, loop, graph=graph)
+        for graph, loop in ((three, {}), (None, {"can_receive": [range(N)] * N}))
+    ),
+    Twin("divshare", PIECES | {"fragments": 2}, graph=three, **LINEAR),
     Twin("noloco", ADAM[0] | OUTER),
     Twin("noloco", {"lr": falling, "eps": 1e-2} | OUTER, graph=pairs, direction="pull"),
     *(Twin("dadam", how, {"track": True}, {}, naive.damsgrad) for how in ADAM),
@@ -679,10 +690,6 @@ def similar(sign, regulariser, loop=None, **more):
 
 def forward(clients=None):
     return topologies.circulant(N, (1,), directed=True)
-
-
-def three(clients=None):
-    return topologies.circulant(N, (1, 2, 3), directed=True)
 
 
 def sparse(**how):
@@ -901,6 +908,7 @@ SAME = [
         )
     ),
     Same("fednova", SAMPLED, "fedavg", FEDAVG_OF_STEPS, within=1e-10, **EIGHTS, **COMMON),
+    Same("divshare", {"degree": N}, "dsgd", others=COMPLETE, **UNIFORM),
     Same("facade", FEW | {"k": 1, "head": HEAD}, "dsgd", FEW, CLIQUES, **COMMON),
     Same(
         "ifca",

@@ -26,6 +26,7 @@ from topofl.algorithms.contract.round import *
 from topofl.algorithms.contract.terms import *
 from topofl.algorithms.decentralized.dp_dsgd import *
 from topofl.algorithms.decentralized.dsgd import *
+from topofl.algorithms.decentralized.fragments import *
 from topofl.algorithms.decentralized.momentum import *
 from topofl.algorithms.decentralized.passes import *
 from topofl.algorithms.decentralized.relay_sgd import *

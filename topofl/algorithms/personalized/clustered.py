@@ -274,8 +274,8 @@ def facade(
     References
     ----------
     Biswas, Kermarrec, Sharma, Trinca and de Vos, "Fair decentralized learning" (2025), in the
-    authors' code for decentralizepy: training/TrainingIDCA.py and
-    sharing/CurrentModelSharing.py with ``layers_sharing``.
+    authors' code for decentralizepy as fannylsn/facade_with_privacy_attack extends it:
+    training/TrainingIDCA.py and sharing/CurrentModelSharing.py with ``layers_sharing``.
 
     Examples
     --------
