@@ -11,14 +11,16 @@ JOBS ?= 2
 OUT ?= out/$(if $(DATA),mnist,demo)
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMP := $(VENV)/.installed
+CORE := $(VENV)/.core-installed
 PAGES := README.md CONTRIBUTING.md CHANGELOG.md $(wildcard docs/*.md docs/*/*.md)
 
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: demo test test-slow test-all check docs report package oldest install clean
 
-demo: install
+demo: $(CORE)
 	$(BIN)/python -m analysis.convergence_study --out "$(OUT)" $(if $(DATA),--data "$(DATA)")
 
 # Tests start many processes that import topofl: without compiled files each compiles it anew.
@@ -58,10 +60,15 @@ report: install
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+# What the library needs, without the packages of its developers.
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("topofl needs Python 3.11 or later; set PYTHON=python3.x") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	$(PIP) -e .
+	touch $(CORE)
+
+$(STAMP): $(CORE)
+	$(PIP) -e ".[dev,docs]"
 	touch $(STAMP)
 
 clean:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from topofl import topology as topology
     from topofl import trained as trained
     from topofl._support.table import NotApplicable, Spread, Table
+    from topofl.citations import citations
     from topofl.engine import (
         Compute,
         DivergenceError,
@@ -73,6 +74,7 @@ __all__ = [
     "algorithms",
     "as_topology",
     "attacks",
+    "citations",
     "clocks",
     "compare_histories",
     "data",
@@ -97,6 +99,7 @@ _MODULES = {
 
 _NAMES = {
     "topofl._support.table": "NotApplicable Spread Table",
+    "topofl.citations": "citations",
     "topofl.engine": "Compute DivergenceError Evaluation Interrupted RankError Saving run",
     "topofl.estimate": "estimate",
     "topofl.history": "History compare_histories",

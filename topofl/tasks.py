@@ -228,7 +228,8 @@ def classification(scores: Scores = ("accuracy",)) -> Task:
 
     References
     ----------
-    Guo, Pleiss, Sun and Weinberger (2017), On calibration of modern neural networks, equation 3.
+    The calibration error is equation 3 of Guo, Pleiss, Sun and Weinberger (2017), On calibration of
+    modern neural networks.
 
     Examples
     --------

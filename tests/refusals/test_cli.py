@@ -148,6 +148,7 @@ WRONG = [
     ("runs missing", "missing must be a store of runs, but it does not exist"),
     ("runs . --failed", "`--failed` must be given for a store, . holds folders of topofl run"),
     ("runs . --remove", "`--remove` must be given for a store, . holds folders of topofl run"),
+    ("runs store --bibtex --failed", "`--bibtex` must be given without --failed and --remove"),
     ("runs store --remove", "`--remove` must be given with --where or --failed"),
     ("runs store --where topology.nme=ring", "did you mean 'topology.name'?"),
     ("runs store --where ring", "`--where` must be key=value"),

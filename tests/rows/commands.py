@@ -148,6 +148,7 @@ COMMANDS = [
     Command("sweep base.toml --grid topology=ring --dry-run --json", keys=("runs", "to do")),
     Command("runs store --json", keys=("key", "algorithm.lr", "accuracy")),
     Command("runs . --where topology=star", ("star0", "star2")),
+    Command("runs store --bibtex", ("@software{topofl,", "% dsgd\n@inproceedings{lian2017can,")),
     Command("compare a b --latex", ("\\toprule",)),
     Command("compare a b --target 1 --json", keys=("run", "final accuracy", "rounds to 1")),
     Command(f"compare {SIX} --group-by topology --markdown", ("| topology | runs | accuracy |",)),

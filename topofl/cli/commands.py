@@ -27,7 +27,7 @@ EXIT_CODES = "exit codes: 0 success; 1 the run failed; 2 wrong usage or configur
 EXCLUSIVE = {
     ("force", "skip_done"): False,
     ("about", "all"): False,
-    ("latex", "markdown", "json"): False,
+    ("latex", "markdown", "json", "bibtex"): False,
     ("max_degree", "max_messages", "max_bytes"): True,
 }
 """Options of which at most one can be given, and whether one has to be."""

@@ -162,6 +162,7 @@ def runs(
     columns: str | None = None,
     failed: bool = False,
     traceback: bool = False,
+    bibtex: bool = False,
     remove: bool = False,
 ) -> None:
     """List, filter and remove stored runs, and list those that are not finished.
@@ -178,6 +179,8 @@ def runs(
         failed runs, with their errors
     traceback
         with --failed: whole tracebacks
+    bibtex
+        print the BibTeX entries of what the runs used
     remove
         remove these runs; needs --where or --failed
 
@@ -186,6 +189,7 @@ def runs(
     topofl runs runs/sweeps
     topofl runs runs/sweeps --where topology.name=ring data.alpha=0.1
     topofl runs runs/sweeps --failed
+    topofl runs runs/sweeps --bibtex > used.bib
     topofl runs runs/sweeps --where run.rounds=10 --remove
     """
 

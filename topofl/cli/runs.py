@@ -20,6 +20,7 @@ from topofl._support.locks import is_in_use
 from topofl._support.plugins import imported
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import plain_text, printable
+from topofl.citations import bibtex, functions_of_tables
 from topofl.cli.commands import check_alone
 from topofl.cli.output import CommandFailed, print_notes, print_rows, print_table, runs_text
 from topofl.config.toml import names_functions, with_modules
@@ -75,6 +76,8 @@ Wanted = dict[str, tuple[Any, ...]]
 
 def runs(options: Namespace) -> None:
     """Print or remove the runs of a store, or those that failed."""
+    if options.bibtex and (options.failed or options.remove):
+        raise ValueError("`--bibtex` must be given without --failed and --remove")
     store = RunStore(options.store)
     starts = [text.partition("=")[2] for text in options.where if text.startswith("key=")]
     if options.remove and not options.failed and starts and len(starts) == len(options.where):
@@ -93,6 +96,9 @@ def runs(options: Namespace) -> None:
             )
         among = sum(isinstance(entry, kind) for entry in every)
         _remove(store, [entry.key for entry in found], among, options)
+    elif options.bibtex:
+        functions = [functions_of_tables(entry.tables) for entry in found]
+        print(bibtex({name: f for one in functions for name, f in one.items()}), end="")
     elif options.failed and options.traceback:
         _print_tracebacks([entry for entry in found if isinstance(entry, Failure)], options)
     else:

@@ -469,7 +469,7 @@ def crop_and_flip(padding: int = 4, flip: bool = True) -> Augmentation:
 
     References
     ----------
-    He et al., *Deep residual learning for image recognition* (2016), section 4.2, with padding 4.
+    He et al., "Deep residual learning for image recognition" (2016), section 4.2, with padding 4.
 
     Examples
     --------

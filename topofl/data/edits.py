@@ -115,8 +115,8 @@ def flip_labels(
 
     References
     ----------
-    Kharrat, Canini and Horváth (2025), DPFL, section 4.5 and appendix G.3: 40 of 100 nodes, y -> 9
-    - y in its code.
+    Kharrat, Canini and Horváth, "DPFL" (2025), section 4.5 and appendix G.3: 40 of 100 nodes,
+    y -> 9 - y in its code.
 
     Examples
     --------
@@ -245,7 +245,7 @@ def with_validation(clients: Partition, share: float = 0.2, *, seed: Seed = 0) -
 
     References
     ----------
-    Kharrat, Canini and Horváth (2025), DPFL, appendix F, and its code.
+    Kharrat, Canini and Horváth, "DPFL" (2025), appendix F, and its code.
 
     Examples
     --------

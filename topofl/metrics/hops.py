@@ -385,7 +385,7 @@ def neighborhood_heterogeneity(
     References
     ----------
     Le Bars, Bellet, Tommasi, Lavoie and Kermarrec, "Refined convergence and topology learning for
-    decentralized SGD with heterogeneous data" (2022): the bias term of neighborhood heterogeneity,
+    decentralized SGD with heterogeneous data" (2023): the bias term of neighborhood heterogeneity,
     with labels in place of gradients; it is that of one hop.
 
     Examples

@@ -60,7 +60,7 @@ def weighted_metropolis(topology: Topology) -> MixingMatrix:
 
     References
     ----------
-    Hastings (1970), Monte Carlo sampling methods using Markov chains and their applications, with
+    Hastings, "Monte Carlo sampling methods using Markov chains and their applications" (1970), with
     proposals ``a_ij / s_i`` and the uniform distribution as target.
 
     Examples

@@ -93,8 +93,9 @@ def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
 
     References
     ----------
-    Assran et al., "Stochastic gradient push" (2019), appendix A; Ying et al. (2021), Theorem 2.
-    Undirected: Shi et al., "Finite-time convergent gossiping" (2016).
+    Assran et al., "Stochastic gradient push" (2019), appendix A; Ying et al., "Exponential graph is
+    provably efficient for decentralized deep training" (2021), Theorem 2. Undirected: Shi et al.,
+    "Finite-time convergent gossiping" (2016).
 
     Examples
     --------
@@ -252,7 +253,7 @@ def hyper_hypercube(n: int, k: int) -> TopologySequence:
 
     References
     ----------
-    Takezawa et al. (2023), Algorithm 1.
+    Takezawa et al., "Beyond exponential graph" (2023), Algorithm 1.
 
     Examples
     --------
@@ -453,7 +454,8 @@ def u_equistatic(n: int, m: int, *, seed: Seed) -> Topology:
 
     References
     ----------
-    Song et al. (2022), U-EquiStatic.
+    Song et al., "Communication-efficient topologies for decentralized learning" (2022),
+    U-EquiStatic.
 
     Examples
     --------
@@ -494,7 +496,7 @@ def od_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> 
 
     References
     ----------
-    Song et al. (2022), OD-EquiDyn.
+    Song et al., "Communication-efficient topologies for decentralized learning" (2022), OD-EquiDyn.
 
     Examples
     --------
@@ -531,7 +533,7 @@ def ou_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> 
 
     References
     ----------
-    Song et al. (2022), OU-EquiDyn.
+    Song et al., "Communication-efficient topologies for decentralized learning" (2022), OU-EquiDyn.
 
     Examples
     --------

@@ -244,9 +244,9 @@ def dissimilar_ring(
     References
     ----------
     The default order of the ring in the simulator of the authors of D-Cliques (Bellet, Kermarrec
-    and Lavoie 2022), ``tools/setup/topology/ring.py``, which starts at its last node and treats
-    distances as equal that differ by less than 0.001; the paper itself states that nodes are placed
-    at random.
+    and Lavoie, "D-Cliques" (2022)), ``tools/setup/topology/ring.py``, which starts at its last node
+    and treats distances as equal that differ by less than 0.001; the paper itself states that nodes
+    are placed at random.
 
     Examples
     --------

@@ -238,7 +238,7 @@ def osgp(
     References
     ----------
     Assran et al., "Stochastic Gradient Push for distributed deep learning" (2019), Algorithms 1 and
-    2; with local epochs, a baseline of Liu et al., "DFedPGP" (2024).
+    2; with local epochs, a baseline of Liu et al. (2024), DFedPGP.
 
     Examples
     --------

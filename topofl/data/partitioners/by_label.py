@@ -60,8 +60,8 @@ def shards(
 
     References
     ----------
-    McMahan et al. (2017), Communication-Efficient Learning of Deep Networks from Decentralized
-    Data, section 3; Bellet, Kermarrec and Lavoie (2022), D-Cliques, section IV-A.
+    McMahan et al., "Communication-efficient learning of deep networks from decentralized data"
+    (2017), section 3; Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-A.
 
     Examples
     --------
@@ -133,8 +133,8 @@ def one_class_per_node(
 
     References
     ----------
-    The most heterogeneous setting of Bellet, Kermarrec and Lavoie, D-Cliques, in their extended
-    paper (2021).
+    The most heterogeneous setting of Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), in their
+    extended paper of 2021.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def dirichlet_per_client(
 
     References
     ----------
-    Dai et al. (2022), DisPFL, and its code; used by Liu et al. (2024), DFedPGP, section 5.1.
+    Dai et al., "DisPFL" (2022), and its code; used by Liu et al. (2024), DFedPGP, section 5.1.
 
     Examples
     --------
@@ -250,8 +250,8 @@ def dirichlet_per_class(
 
     References
     ----------
-    Yurochkin et al. (2019), Bayesian Nonparametric Federated Learning of Neural Networks; with the
-    cap on sizes, Kharrat, Canini and Horváth (2025), DPFL, appendix F and its code.
+    Yurochkin et al., "Bayesian nonparametric federated learning of neural networks" (2019); with
+    the cap on sizes, Kharrat, Canini and Horváth, "DPFL" (2025), appendix F and its code.
 
     Examples
     --------
@@ -315,7 +315,7 @@ def pathological(
 
     References
     ----------
-    Dai et al. (2022), DisPFL; Liu et al. (2024), DFedPGP, section 5.1.
+    Dai et al., "DisPFL" (2022); Liu et al., "DFedPGP" (2024), section 5.1.
 
     Examples
     --------
@@ -381,8 +381,8 @@ def pathological_shared(
 
     References
     ----------
-    Dai et al. (2022), DisPFL, and its code (``n_cls``); used by Liu et al. (2024), DFedPGP, section
-    5.1, and PFedDST.
+    Dai et al., "DisPFL" (2022), and its code (``n_cls``); used by Liu et al. (2024), DFedPGP,
+    section 5.1, and PFedDST.
 
     Examples
     --------
@@ -457,7 +457,7 @@ def pathological_dirichlet(
 
     References
     ----------
-    Kharrat, Canini and Horváth (2025), DPFL, where 3 classes of 10 are Patho(3), and its code.
+    Kharrat, Canini and Horváth, "DPFL" (2025), where 3 classes of 10 are Patho(3), and its code.
 
     Examples
     --------

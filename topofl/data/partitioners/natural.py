@@ -82,8 +82,8 @@ def natural(
 
     References
     ----------
-    Caldas et al. (2018), LEAF: A Benchmark for Federated Settings; with missing classes, Kharrat,
-    Canini and Horváth (2025), DPFL, appendix F.2.
+    Caldas et al., "LEAF: a benchmark for federated settings" (2018); with missing classes, Kharrat,
+    Canini and Horváth, "DPFL" (2025), appendix F.2.
 
     Examples
     --------

@@ -109,8 +109,8 @@ def cifar10(
 
     References
     ----------
-    Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images. Bellet, Kermarrec and
-    Lavoie (2022), D-Cliques, section IV-A.
+    Krizhevsky, "Learning multiple layers of features from tiny images" (2009). Bellet, Kermarrec
+    and Lavoie, "D-Cliques" (2022), section IV-A.
 
     Examples
     --------
@@ -167,7 +167,7 @@ def cifar100(
 
     References
     ----------
-    Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images.
+    Krizhevsky, "Learning multiple layers of features from tiny images" (2009).
 
     Examples
     --------

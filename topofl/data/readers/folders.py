@@ -179,8 +179,8 @@ def cinic10(
 
     References
     ----------
-    Darlow et al. (2018), CINIC-10 Is Not ImageNet or CIFAR-10. Kharrat, Canini and Horváth (2025),
-    DPFL, and its code, for the mean and the standard deviation.
+    Darlow et al., "CINIC-10 is not ImageNet or CIFAR-10" (2018). The mean and the standard
+    deviation are those of Kharrat, Canini and Horváth (2025), DPFL, and its code.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def tiny_imagenet(
 
     References
     ----------
-    Le and Yang (2015), Tiny ImageNet Visual Recognition Challenge. Dai et al. (2022), DisPFL, and
+    Le and Yang, "Tiny ImageNet visual recognition challenge" (2015). Dai et al. (2022), DisPFL, and
     its code; also used by Liu et al. (2024), DFedPGP, in the appendix.
 
     Examples

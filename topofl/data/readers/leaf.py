@@ -93,7 +93,7 @@ def femnist(
 
     References
     ----------
-    Caldas et al. (2018), LEAF: A Benchmark for Federated Settings, and its code. Also used by
+    Caldas et al., "LEAF: a benchmark for federated settings" (2018), and its code. Also used by
     Kharrat, Canini and Horváth (2025), DPFL, whose network for it has 10 classes (62 in its code),
     presumably the letters a to j of Li et al. (2020), FedProx, with five classes per node:
     ``natural(femnist(root, classes="a-j"), n=100, classes_per_node=5, seed=0)``.

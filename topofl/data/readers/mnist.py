@@ -76,8 +76,8 @@ def digits(*, test: int = 300, val: int = 0, seed: Seed = 0, enlarge: int = 1) -
 
     References
     ----------
-    Alpaydin and Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning
-    Repository.
+    Alpaydin and Kaynak, "Optical recognition of handwritten digits" (UCI Machine Learning
+    Repository, 1998).
 
     Examples
     --------
@@ -151,7 +151,8 @@ def mnist(
 
     References
     ----------
-    Bellet, Kermarrec and Lavoie (2022), D-Cliques, section IV-A.
+    LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to document recognition"
+    (1998), for the images; Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-A.
 
     Examples
     --------

@@ -1,0 +1,115 @@
+"""Write what catalogues of software read, from pyproject.toml and ``topofl/_version.py``.
+
+``python -m analysis.metadata`` writes CITATION.cff, codemeta.json and .zenodo.json at the top of
+the source tree. A test compares them with what it would write, so change name, version,
+description, authors, license and keywords in pyproject.toml and ``topofl/_version.py`` only.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import topofl
+
+from .program import parser_of
+
+HERE = Path(__file__).resolve().parents[1]
+
+REPORT = {
+    "type": "report",
+    "title": "Heterogeneity over several hops: a number known before training that ranks graphs "
+    "for decentralized SGD",
+    "authors": [{"name": "The topofl developers"}],
+    "year": 2026,
+    "notes": "analysis/report/report.pdf in the source tree",
+}
+"""The report that CITATION.cff refers to."""
+
+
+def project() -> Mapping[str, Any]:
+    """Return the table ``[project]`` of pyproject.toml, with the version and a title."""
+    found = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))["project"]
+    subject = found["description"].partition(":")[0]
+    title = f"{found['name']}: {subject[0].lower()}{subject[1:]}"
+    return {**found, "version": topofl.__version__, "title": title}
+
+
+def files() -> dict[str, str]:
+    """Return the texts of the files, by name."""
+    about = project()
+    return {
+        "CITATION.cff": _citation(about),
+        "codemeta.json": _as_json(_codemeta(about)),
+        ".zenodo.json": _as_json(_zenodo(about)),
+    }
+
+
+def _as_json(values: Mapping[str, Any]) -> str:
+    return f"{json.dumps(values, indent=2, ensure_ascii=False)}\n"
+
+
+def _citation(about: Mapping[str, Any]) -> str:
+    """Return CITATION.cff: values in JSON, which is YAML, too."""
+    values = {
+        "cff-version": "1.2.0",
+        "message": "If you use topofl, please cite it as below, and the papers of the methods and "
+        "graphs that you use; topofl.citations(history) returns their BibTeX entries.",
+        "title": about["title"],
+        "type": "software",
+        "authors": [{"name": author["name"]} for author in about["authors"]],
+        "version": about["version"],
+        "license": about["license"],
+        "abstract": f"{about['description']}.",
+        "keywords": about["keywords"],
+        "references": [REPORT],
+    }
+    return "".join(
+        f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()
+    )
+
+
+def _codemeta(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return codemeta.json; see codemeta.github.io/terms."""
+    python = about["requires-python"]
+    return {
+        "@context": "https://w3id.org/codemeta/3.0",
+        "@type": "SoftwareSourceCode",
+        "name": about["name"],
+        "version": about["version"],
+        "description": f"{about['description']}.",
+        "author": [{"@type": "Organization", "name": one["name"]} for one in about["authors"]],
+        "license": f"https://spdx.org/licenses/{about['license']}",
+        "keywords": about["keywords"],
+        "programmingLanguage": {"@type": "ComputerLanguage", "name": "Python"},
+        "runtimePlatform": f"Python {python}",
+        "softwareRequirements": about["dependencies"],
+        "readme": "README.md",
+        "developmentStatus": "active",
+    }
+
+
+def _zenodo(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return .zenodo.json; see developers.zenodo.org."""
+    return {
+        "title": about["title"],
+        "description": f"{about['description']}.",
+        "upload_type": "software",
+        "version": about["version"],
+        "license": about["license"],
+        "creators": [{"name": author["name"]} for author in about["authors"]],
+        "keywords": about["keywords"],
+    }
+
+
+def main() -> None:
+    """Write the files."""
+    parser_of("metadata", __doc__).parse_args()
+    for name, text in files().items():
+        (HERE / name).write_text(text, "utf-8")
+        print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    main()
