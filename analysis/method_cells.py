@@ -96,10 +96,17 @@ METHODS = {
 
 _PERSONAL = "learns a separate model for every node, which a shared test set does not evaluate"
 _PERSONALIZED = """
-    apfl dfedavgm_p dfedpgp dispfl ditto dpfl fedbabu fedbn fedper fedproto fedrep knn_per
-    per_fedavg pfeddst pfedgraph random_collaboration
+    apfl dfedavgm_p dfedpgp dispfl ditto dpfl facade fedbabu fedbn fedper fedproto fedrep ifca
+    knn_per per_fedavg pfeddst pfedgraph random_collaboration
 """
-LEFT_OUT = dict.fromkeys(_PERSONALIZED.split(), _PERSONAL)
+_MANY_STEPS = (
+    "takes tens or hundreds of steps of Adam per round, and the compared methods one or five"
+)
+LEFT_OUT = {
+    **dict.fromkeys(_PERSONALIZED.split(), _PERSONAL),
+    **dict.fromkeys(("diloco", "noloco"), _MANY_STEPS),
+    "divshare": "draws graphs of its own, within those that are compared",
+}
 """Methods that are not compared, with the reason."""
 
 

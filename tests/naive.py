@@ -566,6 +566,93 @@ def fedproto(
     return known
 
 
+def lowest(nodes, i, modules):
+    """Return which of some modules has the lowest mean loss on a node's training data."""
+    own = list(nodes.members[i])
+    losses = [
+        functional.cross_entropy(module(nodes.inputs[own]).detach(), nodes.labels[own])
+        for module in modules
+    ]
+    return min(range(len(modules)), key=lambda j: float(losses[j]))
+
+
+def choices(nodes, t, models_of, k, common):
+    """Return which of k modules each node chooses; in the first round of a common start, any."""
+    n = len(nodes.modules)
+    if common and t == 0:
+        return stream(nodes.seed, "cluster", t).integers(k, size=n).tolist()
+    return [lowest(nodes, i, models_of(i)) for i in range(n)]
+
+
+def steps_from_rest(nodes, i, t, lr, momentum, local_steps):
+    """Take the local steps of round t at one node, from velocity zero."""
+    velocity = still(nodes.modules[i])
+    for k in range(local_steps):
+        g = nodes.gradient(i, t * local_steps + k)
+        descend(nodes.modules[i], velocity, g, lr, momentum)
+
+
+def ifca(nodes, members, rounds, *, lr, k, local_steps, momentum=0.0, common=False):
+    """Return the cluster of each node per round; nodes hold the server's model of their cluster."""
+    servers = [copy.deepcopy(module) for module in nodes.modules[:k]]
+    told = []
+    for t in range(rounds):
+        chosen = choices(nodes, t, lambda i: servers, k, common)
+        for module, j in zip(nodes.modules, chosen, strict=True):
+            module.load_state_dict(servers[j].state_dict())
+        for i in members(t):
+            steps_from_rest(nodes, i, t, lr, momentum, local_steps)
+        for j in range(k):
+            trained = [nodes.modules[i].parameters() for i in members(t) if chosen[i] == j]
+            for p, *own in zip(servers[j].parameters(), *trained, strict=True):
+                if own:
+                    p.data.copy_(sum(own) / len(own))
+        for module, j in zip(nodes.modules, chosen, strict=True):
+            module.load_state_dict(servers[j].state_dict())
+        told.append(chosen)
+    return told
+
+
+def facade(nodes, weights, rounds, *, lr, k, is_head, local_steps, momentum=0.0, common=False):
+    """Return the head that each node trained per round. Each node has k modules with one core."""
+    n = len(nodes.modules)
+    mine = [[copy.deepcopy(module) for _ in range(k)] for module in nodes.modules]
+
+    def share(i, of):
+        """Copy the core of a module to all modules of a node."""
+        for module in mine[i]:
+            for (name, p), other in zip(module.named_parameters(), of.parameters(), strict=True):
+                if not is_head(name):
+                    p.data.copy_(other)
+
+    for i in range(n):
+        for j in range(k):
+            mine[i][j].load_state_dict(nodes.modules[j].state_dict())
+        share(i, nodes.modules[i])
+    told = []
+    for t in range(rounds):
+        chosen = choices(nodes, t, lambda i: mine[i], k, common)
+        for i, module in enumerate(nodes.modules):
+            module.load_state_dict(mine[i][chosen[i]].state_dict())
+            steps_from_rest(nodes, i, t, lr, momentum, local_steps)
+        for i in range(n):
+            for j in range(k):
+                total = sum(weights[i, m] for m in range(n) if m == i or chosen[m] == j)
+                for name, p in mine[i][j].named_parameters():
+                    sent = [dict(module.named_parameters())[name] for module in nodes.modules]
+                    if not is_head(name):
+                        p.data.copy_(sum(weights[i, m] * sent[m].detach() for m in range(n)))
+                        continue
+                    own = sent[i].detach() if chosen[i] == j else p.detach()
+                    others = [m for m in range(n) if m != i and chosen[m] == j]
+                    mean = weights[i, i] * own + sum(weights[i, m] * sent[m] for m in others)
+                    p.data.copy_(mean.detach() / total)
+        for i, module in enumerate(nodes.modules):
+            module.load_state_dict(mine[i][chosen[i]].state_dict())
+        told.append(chosen)
+    return told
+
+
 def per_fedavg(nodes, members, rounds, *, lr, inner_lr, epochs=5, lr_decay=1.0, **local):
     """Per-FedAvg: the gradient on a second minibatch is taken after a step on the first."""
     for t in range(rounds):
@@ -1098,6 +1185,82 @@ def dadam(
         average(nodes.modules, weights)
 
 
+def divshare(nodes, can_receive, rounds, *, lr, fragments, degree, local_steps):
+    """Return the peers from which each node received any fragment, per round."""
+    n = len(nodes.modules)
+    sizes = [p.numel() for p in nodes.modules[0].parameters()]
+    rng, start, parts = stream(nodes.seed, "fragments", 0), 0, [[] for _ in range(fragments)]
+    for size in sizes:
+        order, width = rng.permutation(size).tolist(), size // fragments
+        for k in range(size):
+            part = fragments - 1 if width == 0 else min(order[k] // width, fragments - 1)
+            parts[part].append(start + k)
+        start += size
+    told = []
+    for t in range(rounds):
+        for i in range(n):
+            steps_from_rest(nodes, i, t, lr, 0.0, local_steps)
+        sent = [vector_of(module) for module in nodes.modules]
+        new, senders = [vector.clone() for vector in sent], [set() for _ in range(n)]
+        draws = stream(nodes.seed, "recipients", t)
+        for places in parts:
+            keys = draws.random((n, n))
+            arrived = [[] for _ in range(n)]
+            for j in range(n):
+                able = [i for i in range(n) if i != j and j in can_receive[i]]
+                for i in sorted(able, key=lambda i: keys[j, i])[:degree]:
+                    arrived[i].append(j)
+                    senders[i].add(j)
+            for i in range(n):
+                total = sent[i][places] + sum(sent[j][places] for j in arrived[i])
+                new[i][places] = total / (1 + len(arrived[i]))
+        for module, vector in zip(nodes.modules, new, strict=True):
+            put_vector(module, vector)
+        told.append([sorted(own) for own in senders])
+    return told
+
+
+def noloco(nodes, matrices, rounds, *, lr, local_steps, outer_lr, outer_momentum, **how):
+    """NoLoCo as in the author's code: mean models and mean changes are averaged apart."""
+    optimizers = adam_of(nodes, torch.optim.Adam, **how)
+    momenta = [still(module) for module in nodes.modules]
+    for t in range(rounds):
+        starts = [copied(module) for module in nodes.modules]
+        for i, optimizer in enumerate(optimizers):
+            adam_steps(nodes, i, t, optimizer, lr=lr, steps=local_steps)
+        moved = [
+            [p.detach() - p_old for p, p_old in zip(module.parameters(), start, strict=True)]
+            for module, start in zip(nodes.modules, starts, strict=True)
+        ]
+        mean, mean_change = (mixed(matrices[t], values) for values in (starts, moved))
+        for i, module in enumerate(nodes.modules):
+            for k, p in enumerate(module.parameters()):
+                pull = mean[i][k] - starts[i][k]
+                momenta[i][k] = (
+                    outer_momentum * momenta[i][k] + outer_lr * mean_change[i][k] + outer_lr * pull
+                )
+                p.data.copy_(starts[i][k] + momenta[i][k])
+
+
+def adam_of(nodes, optimizer, *, beta1=0.9, beta2=0.999, eps=1e-8, **how):
+    """Return an optimizer of torch for each node."""
+    how = {"lr": 0.1, "betas": (beta1, beta2), "eps": eps} | how
+    return [optimizer(module.parameters(), **how) for module in nodes.modules]
+
+
+def adam_steps(nodes, i, t, optimizer, *, lr, steps, clip=None):
+    """Take the local steps of round t at one node."""
+    module = nodes.modules[i]
+    for k in range(steps):
+        g = nodes.gradient(i, t * steps + k)
+        for p, own in zip(module.parameters(), g, strict=True):
+            p.grad = own
+        if clip is not None:
+            nn.utils.clip_grad_norm_(module.parameters(), clip)
+        optimizer.param_groups[0]["lr"] = lr(t, k)
+        optimizer.step()
+
+
 def damsgrad(
     nodes, weights, rounds, *, lr, local_steps=1, beta1=0.9, beta2=0.999, eps=1e-8, decay=0.0
 ):
@@ -1311,6 +1474,23 @@ def fedopt(nodes, members, rounds, *, lr, epochs, rule, server_lr, beta1=0.0, be
             else:
                 squares[k] = squares[k] - (1 - beta2) * delta**2 * torch.sign(squares[k] - delta**2)
             p.data.add_(server_lr * means[k] / (torch.sqrt(squares[k]) + tau))
+        take(nodes, x)
+
+
+def diloco(
+    nodes, members, rounds, *, lr, local_steps, outer_lr, outer_momentum, clip, decay=0.1, **how
+):
+    """DiLoCo with optimizers of torch, inside and outside. All modules start equal."""
+    x = copy.deepcopy(nodes.modules[0])
+    inner = adam_of(nodes, torch.optim.AdamW, weight_decay=decay, **{"beta2": 0.95} | how)
+    outer = torch.optim.SGD(x.parameters(), lr=outer_lr, momentum=outer_momentum, nesterov=True)
+    for t in range(rounds):
+        for i in members(t):
+            adam_steps(nodes, i, t, inner[i], lr=lr, steps=local_steps, clip=clip)
+        for k, p in enumerate(x.parameters()):
+            changes = [changed(nodes, x, k, i) for i in members(t)]
+            p.grad = -sum(changes) / len(changes)
+        outer.step()
         take(nodes, x)
 
 

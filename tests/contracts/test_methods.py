@@ -108,6 +108,7 @@ OTHER_AVERAGES = {
     "coordinate_median": "takes no weighted mean",
     "trimmed_mean": "takes no weighted mean, and does not read the weights",
     "dispfl": "averages each parameter over other nodes, whatever the weights",
+    "divshare": "nodes send to random peers, whatever the weights",
     "dpfl": "nodes choose their peers",
     "pfeddst": "nodes choose their peers",
     "random_collaboration": "nodes choose their peers",
@@ -231,14 +232,14 @@ def test_every_argument_is_a_setting(name):
         assert changed.settings != build(name, **plain).settings, argument
 
 
-D, BODY = 36 * 3 + 3, 48
-"""Parameters of the linear model, and of the body of the convolutional one."""
+D, BODY, WHOLE = 36 * 3 + 3, 48, 159
+"""Parameters of the linear model, and of the body and all of the convolutional one."""
 
 THREE = {"participation": 3, "epochs": 1}
 TOP = algorithms.top_k(0.1)
 
 SENT = [
-    *((build(name), 12, 12 * D) for name in ("dsgd", "extra", "d2", "qg_dsgdm", "dadam")),
+    *((build(name), 12, 12 * D) for name in ("dsgd", "extra", "d2", "qg_dsgdm", "dadam", "noloco")),
     *((build(name), 12, 12 * D) for name in ("ad_psgd", "dp_dsgd", "dfedsam", "coordinate_median")),
     *((build(name), 12, 24 * D) for name in ("dsgt", "local_gt", "sab")),
     (build("dadam", track=True), 12, 24 * D),
@@ -249,10 +250,14 @@ SENT = [
     (build("local_only"), 0, 0),
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),
+    (build("diloco", participation=3), 6, 6 * D),
     (build("scaffold", **THREE), 6, 12 * D),
     (build("fednova", **THREE), 6, 3 * (2 * D + 1)),
     (build("fedper", **THREE), 6, 6 * BODY),
     (build("dfedavgm_p"), 12, 12 * BODY),
+    (build("divshare", degree=1), 60, 6 * D),
+    (build("facade"), 12, 12 * (WHOLE + 1)),
+    (build("ifca", k=4, participation=3), 6, 3 * 5 * D),
     (build("dfedpgp", mode="push"), 12, 12 * (BODY + 1)),
     (build("choco_sgd", compressor=TOP), 12, 12 * (12 + 11 / 4)),  # 12 places of 7 bits
     (build("choco_sgd", compressor=algorithms.random_k(0.1)), 12, 12 * (12 + 2)),

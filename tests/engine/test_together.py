@@ -36,6 +36,7 @@ TOGETHER = {
         "extra",
         "local_gt",
         "local_only",
+        "noloco",
         "osgp",
         "push_diging",
     ),

@@ -162,15 +162,16 @@ FRACTION, SHARE = [(1.0, 0.99), (-0.1, 0.0)], [(1.1, 1.0), (-0.1, 0.0)]
 
 RANGES = {
     **dict.fromkeys(("lr", "head_lr", "personal_lr", "inner_lr", "fine_tune_lr"), ABOVE_0),
-    **dict.fromkeys(("server_lr", "global_lr", "radius", "clip", "norm", "scale"), ABOVE_0),
-    **dict.fromkeys(("tau", "eps", "recency_rate"), ABOVE_0),
+    **dict.fromkeys(("server_lr", "global_lr", "outer_lr", "radius", "clip"), ABOVE_0),
+    **dict.fromkeys(("tau", "eps", "recency_rate", "norm", "scale"), ABOVE_0),
     **dict.fromkeys(("weight_decay", "rate", "noise", "strength", "regulariser"), AT_LEAST_0),
     **dict.fromkeys(("cost", "end"), AT_LEAST_0),
     **dict.fromkeys(("batch_size", "local_steps", "epochs", "first_epochs", "head_epochs"), COUNT),
     **dict.fromkeys(("personal_epochs", "fine_tune_epochs", "gossip_steps", "rounds"), COUNT),
-    **dict.fromkeys(("every", "walks", "k", "steps"), COUNT),
+    **dict.fromkeys(("every", "walks", "k", "steps", "fragments", "degree"), COUNT),
     **dict.fromkeys(("delay", "trim", "budget"), INDEX),
-    **dict.fromkeys(("momentum", "global_momentum", "beta", "beta1", "beta2"), FRACTION),
+    **dict.fromkeys(("momentum", "global_momentum", "outer_momentum"), FRACTION),
+    **dict.fromkeys(("beta", "beta1", "beta2"), FRACTION),
     **dict.fromkeys(("weight", "alpha", "prune", "threshold"), SHARE),
     "lr_decay": [(0.0, 0.1), (1.1, 1.0)],
     "gamma": [(0.0, 0.1), (1.1, 1.0)],
@@ -191,6 +192,7 @@ RANGES = {
 OF_METHODS = {
     ("momentum", "rate"): FRACTION,
     ("dadam", "decay"): AT_LEAST_0,
+    ("diloco", "decay"): AT_LEAST_0,
     ("adamw", "decay"): AT_LEAST_0,
     ("exponential", "decay"): RANGES["lr_decay"],
     ("cosine", "warmup"): [(5, 4), (-1, 0)],
@@ -573,6 +575,14 @@ PHASES = rows(
             ("`init` must be 'common' or 'given' for pfedgraph", "got 'independent'"): (
                 lambda: started(algorithms.pfedgraph(0.1)),
                 lambda: started(algorithms.pfedgraph(0.1), init="given"),
+            ),
+            ("`k` must be at most the number of nodes, n=6", "got 7; lower it"): (
+                lambda: started(algorithms.ifca(0.1, 7)),
+                lambda: started(algorithms.ifca(0.1, 6)),
+            ),
+            ("`fragments` must be at most the entries of the largest", "108, got 109; lower it"): (
+                lambda: started(algorithms.divshare(0.1, fragments=109)),
+                lambda: started(algorithms.divshare(0.1, fragments=108)),
             ),
             "one of `tau` and `delta`": lambda: algorithms.clipped_gossip(0.1),
             "got tau=1.0 and delta=0.1; give": lambda: algorithms.clipped_gossip(

@@ -71,6 +71,7 @@ NORMS = {"local": "*Norm*()"}
 WITH_HEAD = {"epochs": 1, "head": HEAD}
 TWO_RATES = WITH_HEAD | {"head_lr": 0.05}
 SOME = {"epochs": 1, "participation": 0.5}
+FEW = {"local_steps": 2}
 MOMENTUM = {"momentum": 0.9}
 SERVED = {"options": EPOCH, "killed": SOME}
 CLOCK = {"compute": [1, 2.5, 1, 0.7, 3, 1], "delay": 0.3}
@@ -87,8 +88,10 @@ ALGORITHMS: dict[str, Row] = {
     "dfedavgm": Row(0.05, options=EPOCH, killed=EPOCH),
     "dfedavgm_p": Row(0.05, options=TWO_RATES, killed=WITH_HEAD),
     "dfedsam": Row(0.05, options=EPOCH, killed=EPOCH | MOMENTUM | {"gossip_steps": 2}),
+    "divshare": Row(0.1, killed={"fragments": 3, "degree": 2}),
     "dp_dsgd": Row(0.1, options={"clip": 10.0, "noise": 0.01}, killed={"steps": 2, "noise": 0.1}),
     "dsgd": Row(0.1, killed={"momentum": 0.9, "local_steps": 2}),
+    "noloco": Row(0.01, required={"local_steps": 2}),
     "osgp": Row(0.05, options=EPOCH, killed={"epochs": 1, "delay": 2}),
     "qg_dsgdm": Row(0.05, killed={"nesterov": True}),
     "relay_sgd": Row(0.2, killed=MOMENTUM),
@@ -118,6 +121,9 @@ ALGORITHMS: dict[str, Row] = {
         0.1, killed={"walks": 3, "merge": True, "clock": CLOCK}, mixes=False, random_messages=True
     ),
     # with a server
+    "diloco": Row(
+        0.01, required={"local_steps": 2}, killed={"participation": 0.5}, common_start=True
+    ),
     "fedadam": Row(0.05, **SERVED, common_start=True),
     "fedavg": Row(0.05, **SERVED),
     "fedavgm": Row(0.05, **SERVED, common_start=True),
@@ -138,11 +144,15 @@ ALGORITHMS: dict[str, Row] = {
     "ditto": Row(
         0.05, options=EPOCH | {"personal_epochs": 1}, killed=SOME | {"personal_epochs": 1}
     ),
+    "facade": Row(
+        0.1, required={"k": 2}, options=FEW | {"head": HEAD}, killed=FEW | {"k": 2, "head": HEAD}
+    ),
     "fedbabu": Row(0.2, options=WITH_HEAD, killed=WITH_HEAD),
     "fedbn": Row(0.05, options=EPOCH | NORMS, killed=SOME | NORMS),
     "fedper": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3}),
     "fedproto": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3}),
     "fedrep": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD),
+    "ifca": Row(0.1, required={"k": 2}, options=FEW, killed=FEW | {"k": 2, "participation": 0.5}),
     "knn_per": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"k": 3}),
     "per_fedavg": Row(0.05, options={"epochs": 2}, killed=EPOCH),
     # learned graphs
@@ -315,6 +325,12 @@ def prototypes(told, history, models, state):
             )
 
 
+def clusters(told, history, models, state):
+    """Check which cluster each node chose in the last round, and that several were chosen."""
+    assert history["cluster"][-1].tolist() == told[-1]
+    assert np.ptp(told) > 0
+
+
 def personal_shares(adaptive, told, history, models, state):
     """Check the shares of personal models in the mixtures."""
     np.testing.assert_allclose(state["share"].numpy(), told[1], rtol=0, atol=1e-12)
@@ -349,6 +365,7 @@ PASSES = [
     {"epochs": 2, "momentum": 0.5, "weight_decay": 0.01, "clip": 0.5, "lr_decay": 0.8},
 ]
 STEPS = [1, 5, 2, 3, 1, 4]
+STEPPED = [{"local_steps": 3}, {"local_steps": 2, "momentum": 0.8}]
 HALF = {"participation": 0.5}
 LINEAR = {"model": problems.linear}
 RAGGED = {"clients": [problems.ragged_clients]}
@@ -359,6 +376,11 @@ ADAPTIVE = {"server_lr": 0.05, "beta1": 0.8, "beta2": 0.7, "tau": 0.01, "epochs"
 SERVER_MOMENTUM = {"server_lr": 0.7, "epochs": 2}
 EXPONENTIAL = {"lr": algorithms.exponential(0.1, 0.5)}
 NEAR = {"strength": 2.0}
+ADAM = [
+    {"lr": algorithms.constant(0.1), "beta1": 0.8, "beta2": 0.95, "eps": 1e-3},
+    {"lr": falling, "local_steps": 3, "decay": 0.1, "eps": 1e-2},
+]
+OUTER = {"local_steps": 2, "outer_lr": 0.6, "outer_momentum": 0.8}
 DITTO = {"personal_lr": 0.05, "strength": 0.5, "personal_epochs": 3}
 
 
@@ -406,6 +428,10 @@ WITH_A_SERVER = [
     central("per_fedavg", PASSES[0] | {"inner_lr": 0.2}, **LINEAR, **RAGGED),
     *(shared(adaptive, how) for adaptive in (True, False) for how in PASSES),
     central("apfl", PASSES[0] | {"alpha": 0.7}, **LINEAR, **RAGGED),
+    *(central("ifca", how | {"k": 3}, also=clusters, rounds=5) for how in STEPPED),
+    central(
+        "ifca", STEPPED[0] | {"k": 2}, {}, {"common": True}, init="common", also=clusters, **RAGGED
+    ),
     *(central("scaffold", rate | {"epochs": 2}) for rate in RATES),
     *(central("feddyn", rate | {"alpha": 0.3, "epochs": 2}, init="common") for rate in RATES),
     *(
@@ -415,6 +441,10 @@ WITH_A_SERVER = [
     optimized("fedadam", ADAPTIVE),
     optimized("fedyogi", ADAPTIVE),
     optimized("fedavgm", SERVER_MOMENTUM, {"beta": 0.8}, {"beta1": 0.8}),
+    *(
+        central("diloco", how | OUTER | {"clip": clip}, init="common")
+        for how, clip in zip(ADAM, (0.5, None), strict=True)
+    ),
 ]
 
 COMPRESSORS = [
@@ -439,20 +469,21 @@ def pairs(clients):
     return topologies.one_peer_exponential(N)
 
 
+def three(clients=None):
+    return topologies.circulant(N, (1, 2, 3), directed=True)
+
+
 HEADS = {"is_head": is_head}
 BODIES = HEADS | {"mode": "pull"}
 PULLED = {"graph": random_in, "direction": "pull"}
 PUSHED = {"graph": random_out, "direction": "push", "also": pushed}
+PIECES = {"degree": 2, "local_steps": 2}
 PRIVATE = {"clip": 0.5, "noise": 0.3, "steps": 2}
 SPEEDS = [
     {"momentum": 0.9, "global_momentum": 0.9},
     {"momentum": 0.8, "global_momentum": 0.5, "nesterov": True, "weight_decay": 0.01},
 ]
 SHARP = {"gossip_steps": 3, "weight_decay": 0.01, "clip": 0.5, "lr_decay": 0.8}
-ADAM = [
-    {"lr": algorithms.constant(0.1), "beta1": 0.8, "beta2": 0.95, "eps": 1e-3},
-    {"lr": falling, "local_steps": 3, "decay": 0.1, "eps": 1e-2},
-]
 LOCAL_STEPS = {"momentum": 0.9, "local_steps": 2}
 
 
@@ -499,6 +530,13 @@ ON_GRAPHS = [
     Twin("dfedsam", PASSES[0] | {"radius": 0.05}),
     Twin("dfedsam", SHARP | {"radius": 0.5, "epochs": 2}),
     *(Twin("dadam", how) for how in ADAM),
+    *(
+        Twin("divshare", PIECES | {"fragments": 7}, {}, loop, graph=graph)
+        for graph, loop in ((three, {}), (None, {"can_receive": [range(N)] * N}))
+    ),
+    Twin("divshare", PIECES | {"fragments": 2}, graph=three, **LINEAR),
+    Twin("noloco", ADAM[0] | OUTER),
+    Twin("noloco", {"lr": falling, "eps": 1e-2} | OUTER, graph=pairs, direction="pull"),
     *(Twin("dadam", how, {"track": True}, {}, naive.damsgrad) for how in ADAM),
     Twin(
         "fedproto",
@@ -654,15 +692,17 @@ def forward(clients=None):
     return topologies.circulant(N, (1,), directed=True)
 
 
-def three(clients=None):
-    return topologies.circulant(N, (1, 2, 3), directed=True)
-
-
 def sparse(**how):
     """Return a twin of Dis-PFL."""
     both = how | {"dense_ratio": 0.3, "epochs": 2}
     world = {"graph": random_in, "model": one_group, "also": masks}
     return Twin("dispfl", both, {"rounds": ROUNDS}, {"until": ROUNDS}, **world)
+
+
+def heads(both, head=HEAD, is_head=is_head, loop=None, **more):
+    """Return a twin of Facade."""
+    loop = {"is_head": is_head} | (loop or {})
+    return Twin("facade", both, {"head": head}, loop, also=clusters, **more)
 
 
 LEARNED = [
@@ -674,6 +714,9 @@ LEARNED = [
     similar(1, 0.5, graph=None),
     similar(-1, 0.5, graph=None),
     similar(1, 0.01, RING, graph=forward, **LINEAR, **RAGGED),
+    *(heads(how | {"k": 3}) for how in STEPPED),
+    heads(STEPPED[0] | {"k": 2}, loop={"common": True}, init="common", **RAGGED),
+    heads(STEPPED[1] | {"k": 2}, algorithms.everything, lambda name: True, **LINEAR, **RAGGED),
     sparse(),
     sparse(different_initial=True, **PASSES[1] | {"epochs": 2}),
     sparse(different_initial=True, regrow="random", momentum=0.9, prune=0.8),
@@ -731,6 +774,7 @@ class Same:
 
 
 TWO = {"batch_size": BATCH, "epochs": 2}
+INNER = {"local_steps": 2, "eps": 1e-3}
 SAMPLED = {"epochs": 2, "participation": 0.5}
 ALL_DATA = {"batch_size": WHOLE, "epochs": 1}
 COMMON = {"settings": {"init": "common"}}
@@ -838,6 +882,7 @@ SAME = [
     Same(
         "relay_sgd", {}, "dsgd", graph=topologies.fully_connected(2), clients=partial(equal, 8, 2)
     ),
+    Same("noloco", INNER | {"outer_lr": 1.0, "outer_momentum": 0.0}, "dadam", INNER, CLIQUES),
     Same("osgp", PASSES[0], exchanged(algorithms.push_sum()), graph=random_out(None)),
     Same("dfedavgm_p", TWO_RATES, "fedrep", TWO_RATES, COMPLETE, **EIGHTS),
     *(
@@ -863,6 +908,16 @@ SAME = [
         )
     ),
     Same("fednova", SAMPLED, "fedavg", FEDAVG_OF_STEPS, within=1e-10, **EIGHTS, **COMMON),
+    Same("divshare", {"degree": N}, "dsgd", others=COMPLETE, **UNIFORM),
+    Same("facade", FEW | {"k": 1, "head": HEAD}, "dsgd", FEW, CLIQUES, **COMMON),
+    Same(
+        "ifca",
+        FEW | HALF | {"k": 1},
+        "fedavg",
+        {"epochs": 1, "momentum": 0.0} | HALF,
+        **EIGHTS,
+        **COMMON,
+    ),
     Same("pfedgraph", TO_DATA, "fedavg", {"epochs": 2}, within=1e-10, **COMMON),
     *(
         Same("pfeddst", TWO_RATES | how, personal_heads(), others=COMPLETE, **UNIFORM)

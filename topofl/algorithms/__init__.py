@@ -26,6 +26,7 @@ from topofl.algorithms.contract.round import *
 from topofl.algorithms.contract.terms import *
 from topofl.algorithms.decentralized.dp_dsgd import *
 from topofl.algorithms.decentralized.dsgd import *
+from topofl.algorithms.decentralized.fragments import *
 from topofl.algorithms.decentralized.momentum import *
 from topofl.algorithms.decentralized.passes import *
 from topofl.algorithms.decentralized.relay_sgd import *
@@ -35,6 +36,7 @@ from topofl.algorithms.exchanges.greedy import *
 from topofl.algorithms.exchanges.peers import *
 from topofl.algorithms.exchanges.scored import *
 from topofl.algorithms.learned_graphs import *
+from topofl.algorithms.personalized.clustered import *
 from topofl.algorithms.personalized.dispfl import *
 from topofl.algorithms.personalized.fedproto import *
 from topofl.algorithms.personalized.personal_heads import *

@@ -1,4 +1,4 @@
-"""Momenta of rounds and of coordinates: Adam and AMSGrad at each node, and QG-DSGDm."""
+"""Momenta of rounds and of coordinates: Adam and AMSGrad at each node, QG-DSGDm, and NoLoCo."""
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from topofl.algorithms.contract.round import Models, Round, State, no_state
 from topofl.algorithms.contract.terms import Step, Term, adam, adamw, zeros
 from topofl.algorithms.exchanges.average import gossip, gossip_with
 
-__all__ = ["dadam", "qg_dsgdm"]
+__all__ = ["dadam", "noloco", "qg_dsgdm"]
 
 
 @public
@@ -266,3 +266,101 @@ def _quasi(rate: float, nesterov: bool) -> Term:
 
     settings = {"momentum": rate} | ({"nesterov": True} if nesterov else {})
     return Term("quasi_global", update, zeros("momentum"), elementwise=True, settings=settings)
+
+
+@public
+@needing(equal_shares)
+def noloco(
+    lr: Rate,
+    *,
+    outer_lr: float = 0.7,
+    outer_momentum: float = 0.5,
+    batch_size: int = 128,
+    local_steps: int = 50,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+) -> Algorithm:
+    """Return NoLoCo: many local steps of Adam, and momentum along averages with a random peer.
+
+    Per round, for every node i, with ``m_i`` starting at 0::
+
+        y_i = Adam(x_i; lr)                                  (`local_steps` steps from x_i)
+        m_i = outer_momentum * m_i + outer_lr * (sum_j W[i, j] y_j - x_i)
+        x_i = x_i + m_i
+
+    In contrast to DiLoCo (:func:`topofl.algorithms.diloco`) there is no mean over all nodes: in
+    each round, a node averages with one other node. This is what
+    :func:`topofl.topologies.random_matching` does; any graph can be used. ``m_i`` and the moments
+    of Adam stay at their node. A message holds a model. Without momentum and with an `outer_lr` of
+    1, the method is :func:`topofl.algorithms.dadam`.
+
+    On directed graphs, static or periodic, the default weights may give nodes unequal shares in the
+    average (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by
+    these shares.
+
+    Parameters
+    ----------
+    lr
+        Step size of the local steps: a number, or a schedule ``lr(round, step)`` such as
+        :func:`topofl.algorithms.cosine`; 6e-4 in the code's small models.
+    outer_lr
+        Step size of the outer step, above 0.
+    outer_momentum
+        Momentum of the outer step, in [0, 1).
+    batch_size
+        As in :func:`topofl.algorithms.train`.
+    local_steps
+        Steps between two exchanges.
+    beta1, beta2, eps
+        As in :func:`topofl.algorithms.adam`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is out of its range or of another type.
+
+    Notes
+    -----
+    The code sends the model before the local steps and their change in two messages, and adds
+    ``outer_lr`` times the mean change and ``outer_lr`` times the difference of the mean model from
+    ``x_i``. The sum of both is the formula above, which takes one model per message.
+
+    References
+    ----------
+    Kolehmainen et al., "NoLoCo: no-all-reduce low communication training method for large models"
+    (2025), in the author's code jkolehm/noloco, src/noloco/sparse_optimizer_c.py, from whose
+    configs/no_reduce_exp/C4/c4_noloco_mean_100m_8.yaml the defaults are.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models, topologies
+    >>> clients = data.iid(data.digits(), n=10, seed=0)
+    >>> history = topofl.run(noloco(lr=0.01, local_steps=10), model=models.logistic_regression(64),
+    ...                      clients=clients, topology=topologies.random_matching(10, seed=0),
+    ...                      rounds=10, seed=0)
+    >>> bool(history.last("accuracy").mean() > 0.9)
+    True
+    """
+    rate = check_positive("outer_lr", outer_lr)
+    kept = check_fraction("outer_momentum", outer_momentum)
+    steps = check_int("local_steps", local_steps, minimum=1)
+
+    def start(models: Models) -> State:
+        return {"outer": models.flat.clone(), "velocity": torch.zeros_like(models.flat)}
+
+    def outer_step(models: Models, state: State, round: Round) -> State:
+        round.mix(round.weights, models.flat)
+        change = models.flat.sub_(state["outer"])
+        state["velocity"].mul_(kept).add_(change, alpha=rate)
+        models.flat.copy_(state["outer"].add_(state["velocity"]))
+        return state
+
+    settings = {"weights": "round", "outer_lr": rate, "outer_momentum": kept}
+    term = adam(beta1, beta2, eps=eps)
+    return chain(
+        "noloco",
+        local=train(descend(term, lr=lr), batch_size=batch_size, steps=steps),
+        exchange=Phase(start, outer_step, settings, rowwise=True),
+    )

@@ -1,20 +1,22 @@
-"""FedOpt: server optimizers for the mean model change (FedAdam, FedYogi, FedAvgM)."""
+"""FedOpt: server optimizers for the mean model change (FedAdam, FedYogi, FedAvgM, DiLoCo)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_fraction, check_positive
+from topofl._support.check import check_fraction, check_int, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.phase import Algorithm, Amount, Phase, chain, sampled
 from topofl.algorithms.contract.round import Models, Round, State
+from topofl.algorithms.contract.terms import Term, adamw
+from topofl.algorithms.contract.terms import clip as clipping
 from topofl.algorithms.exchanges.average import server_average
 
-__all__ = ["fedadam", "fedavgm", "fedyogi"]
+__all__ = ["diloco", "fedadam", "fedavgm", "fedyogi"]
 
 
 @public
@@ -195,6 +197,101 @@ def fedavgm(
     return _optimized("fedavgm", direction, {"mean": 0.0}, {"beta": beta}, *others)
 
 
+@public
+def diloco(
+    lr: Rate,
+    *,
+    outer_lr: float = 0.7,
+    outer_momentum: float = 0.9,
+    participation: float | int = 1.0,
+    batch_size: int = 128,
+    local_steps: int = 500,
+    beta1: float = 0.9,
+    beta2: float = 0.95,
+    eps: float = 1e-8,
+    decay: float = 0.1,
+    clip: float | None = 1.0,
+) -> Algorithm:
+    """Return DiLoCo: many local steps of AdamW, and a step of Nesterov momentum along their mean.
+
+    Per round, with a random set A of participating nodes, and ``v`` starting at 0::
+
+        y_i   = AdamW(x; lr, decay)    (`local_steps` steps from the common model x, i in A)
+        Delta = x - (1 / |A|) sum_{i in A} y_i
+        v     = outer_momentum * v + Delta
+        x     = x - outer_lr * (Delta + outer_momentum * v)
+
+    All nodes then hold ``x``, which is evaluated, and all must start from one model. The moments of
+    AdamW stay at their node from round to round. No topology is needed: each participant sends one
+    model per round and receives one, as in FedAvg. (Without a server, all nodes know the mean after
+    an all-reduce, and take the outer step themselves.) :func:`topofl.algorithms.noloco` replaces
+    the mean over all nodes by averages with neighbors.
+
+    Parameters
+    ----------
+    lr
+        Step size of the local steps: a number, or a schedule ``lr(round, step)`` such as
+        :func:`topofl.algorithms.cosine`. The code has 4e-4 after a warmup of 1000 steps, with
+        cosine decay.
+    outer_lr
+        Step size of the outer step, above 0; 1 without momentum is the mean of the local models.
+    outer_momentum
+        Momentum of the outer step, in [0, 1).
+    participation
+        Number or fraction of the nodes that participate in each round, as in
+        :func:`topofl.algorithms.sampled`; all in the code.
+    batch_size
+        As in :func:`topofl.algorithms.train`.
+    local_steps
+        Steps between two exchanges, the same at all nodes.
+    beta1, beta2, eps, decay
+        As in :func:`topofl.algorithms.adamw`.
+    clip
+        Limit of the norms of gradients, as in :func:`topofl.algorithms.clip`; None: no limit.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is out of its range or of another type; if nodes start from different models.
+
+    References
+    ----------
+    Douillard et al., "DiLoCo: distributed low-communication training of language models" (2023), in
+    the public implementation OpenDiLoCo, PrimeIntellect-ai/OpenDiloco,
+    open_diloco/train_diloco_torch.py, from which the defaults are.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=10, seed=0)
+    >>> history = topofl.run(diloco(lr=0.01, local_steps=20), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=10, seed=0)
+    >>> bool(history.last("accuracy").mean() > 0.8)
+    True
+    """
+    outer_momentum = check_fraction("outer_momentum", outer_momentum)
+    limits = [] if clip is None else [clipping(clip)]
+    terms = [*limits, adamw(beta1, beta2, decay=decay, eps=eps)]
+
+    def direction(change: Tensor, own: State) -> Tensor:
+        return change + outer_momentum * own["mean"].mul_(outer_momentum).add_(change)
+
+    return _optimized(
+        "diloco",
+        direction,
+        {"mean": 0.0},
+        {"outer_momentum": outer_momentum},
+        check_positive("outer_lr", outer_lr),
+        lr,
+        participation,
+        batch_size,
+        steps=check_int("local_steps", local_steps, minimum=1),
+        terms=terms,
+        weighted=False,
+    )
+
+
 def _adaptive(
     name: str,
     squares: Callable[[Tensor, Tensor], Tensor],
@@ -224,12 +321,16 @@ def _optimized(
     lr: Rate,
     participation: Amount,
     batch_size: int,
-    epochs: int,
+    epochs: int | None = None,
+    *,
+    steps: int | None = None,
+    terms: Sequence[Term] = (),
+    weighted: bool = True,
 ) -> Algorithm:
     """Return the method whose server steps along `direction` of the mean model change."""
     participants = sampled(participation)
     rate = check_positive("server_lr", server_lr)
-    average = server_average(participants=participants)
+    average = server_average(participants=participants, weighted=weighted)
 
     def init(models: Models) -> State:
         start = models.start
@@ -244,5 +345,11 @@ def _optimized(
         return state
 
     told = {"server_lr": rate, **settings, **average.settings}
-    local = train(descend(lr=lr), batch_size=batch_size, epochs=epochs, participants=participants)
+    local = train(
+        descend(*terms, lr=lr),
+        batch_size=batch_size,
+        steps=steps,
+        epochs=epochs,
+        participants=participants,
+    )
     return chain(name, local=local, server=Phase(init, apply, told, rowwise=True))
