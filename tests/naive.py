@@ -156,6 +156,7 @@ def passes(
     named = [(name, p) for name, p in module.named_parameters() if trains is None or trains(name)]
     velocity = [torch.zeros_like(p) for _, p in named]
     steps = epochs * int(np.ceil(len(nodes.members[i]) / nodes.batch_size))
+    steps = math.ceil(round(steps, 9))  # a fraction of a pass takes whole minibatches
     for step in range(t * steps, (t + 1) * steps):
         module.zero_grad()
         seen, labels = batch_of(nodes, i, step, phase)
@@ -299,6 +300,35 @@ def serve(nodes, modules, active, travels):
     for j in active:
         weights[:, j] = len(nodes.members[j]) / total
     average(modules, weights, travels)
+
+
+def hierfavg(nodes, rounds, *, lr, groups, members_of, cloud_every, lr_decay=1.0, **local):
+    """HierFAVG: `edges` are the models of the edge servers of `groups`, lists of nodes.
+
+    The nodes members_of(group, t) of a group participate in round t.
+    """
+    edges = [copy.deepcopy(nodes.modules[group[0]]) for group in groups]
+    for t in range(rounds):
+        for edge, group in zip(edges, groups, strict=True):
+            active = members_of(group, t)
+            for i in active:
+                passes(nodes, i, t, "local", lr=lr * lr_decay**t, **local)
+            part = shares(nodes, active)
+            models = [list(module.parameters()) for module in nodes.modules]
+            for k, p in enumerate(edge.parameters()):
+                p.data.copy_(sum(part[i] * models[i][k].data for i in active))
+        if (t + 1) % cloud_every == 0:
+            sizes = [sum(len(nodes.members[i]) for i in group) for group in groups]
+            cloud = copy.deepcopy(edges[0])
+            models = [list(edge.parameters()) for edge in edges]
+            for k, p in enumerate(cloud.parameters()):
+                held = zip(sizes, models, strict=True)
+                p.data.copy_(sum(size * edge[k].data for size, edge in held) / sum(sizes))
+            for edge in edges:
+                edge.load_state_dict(cloud.state_dict())
+        for edge, group in zip(edges, groups, strict=True):
+            for i in group:
+                nodes.modules[i].load_state_dict(edge.state_dict())
 
 
 def ditto(

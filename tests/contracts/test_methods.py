@@ -202,7 +202,7 @@ def test_learning_rates_may_be_schedules(name):
 OTHER = {"clock": {"compute": 2.0}, "compressor": "sign", "head": "0", "local": "1", "mode": "push"}
 OTHER |= {"header_sign": "literal", "level": "node", "loss_refresh": "none", "regrow": "random"}
 OTHER |= dict.fromkeys(("budget", "epochs", "fine_tune_epochs", "first_epochs", "k", "steps"), 3)
-OTHER |= {"passive": [1], "batch_size": 5, "local_steps": 5}
+OTHER |= {"groups": [range(N)], "passive": [1], "batch_size": 5, "local_steps": 5}
 """Other values of arguments that are no fractions and no truth values."""
 
 
@@ -249,6 +249,7 @@ SENT = [
     (build("local_only"), 0, 0),
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),
+    (build("hierfavg", epochs=1, participation=0.5), 8, 8 * D),  # 2 of 3, 1 of 1 and 1 of 2
     (build("scaffold", **THREE), 6, 12 * D),
     (build("fednova", **THREE), 6, 3 * (2 * D + 1)),
     (build("fedper", **THREE), 6, 6 * BODY),

@@ -73,6 +73,7 @@ TWO_RATES = WITH_HEAD | {"head_lr": 0.05}
 SOME = {"epochs": 1, "participation": 0.5}
 MOMENTUM = {"momentum": 0.9}
 SERVED = {"options": EPOCH, "killed": SOME}
+GROUPS = [[0, 3, 4], [1], [2, 5]]
 CLOCK = {"compute": [1, 2.5, 1, 0.7, 3, 1], "delay": 0.3}
 STRENGTHS = {"strength": [0.0, 0.1, 0.2, 0.5, 1.0, 2.0]}
 UNEVEN = {"steps": [1, 2, 3, 1, 2, 3], "momentum": 0.5, "participation": 0.5}
@@ -125,6 +126,9 @@ ALGORITHMS: dict[str, Row] = {
     "fednova": Row(0.05, options=EPOCH, killed=UNEVEN, common_start=True),
     "fedprox": Row(0.05, options=EPOCH, killed=SOME | STRENGTHS),
     "fedyogi": Row(0.05, **SERVED, common_start=True),
+    "hierfavg": Row(
+        0.05, required={"groups": GROUPS}, options=EPOCH, killed=SOME | {"cloud_every": 3}
+    ),
     "scaffold": Row(0.05, **SERVED),
     # personalized
     "apfl": Row(0.05, **SERVED),
@@ -385,6 +389,18 @@ def shared(adaptive, how):
     return central("apfl", both, also=partial(personal_shares, adaptive))
 
 
+def half_of(group, t):
+    """Return a random half of a group of nodes, rounded half up, that participates in round t."""
+    order = stream(SEED, "participation", t).permutation(N).tolist()
+    return sorted([i for i in order if i in group][: (len(group) + 1) // 2])
+
+
+def on_edges(mine, loop, **more):
+    """Return a twin with edge servers, and a half of the nodes of each in each round."""
+    loop = {"members_of": half_of, "groups": GROUPS} | loop
+    return central("hierfavg", {"cloud_every": 2}, {"groups": GROUPS} | mine, loop, **more)
+
+
 WITH_A_SERVER = [
     *(central("fedavg", how) for how in PASSES),
     *personal("fedper", {}, {}),
@@ -407,6 +423,9 @@ WITH_A_SERVER = [
     *(shared(adaptive, how) for adaptive in (True, False) for how in PASSES),
     central("apfl", PASSES[0] | {"alpha": 0.7}, **LINEAR, **RAGGED),
     *(central("scaffold", rate | {"epochs": 2}) for rate in RATES),
+    on_edges({"epochs": 2}, {"epochs": 2}),
+    on_edges({"epochs": 1.5, "momentum": 0.5}, {"epochs": 1.5, "momentum": 0.5}, rounds=5),
+    *(central("fedavg", PASSES[0] | {"epochs": share}) for share in (0.5, 1.3)),
     *(central("feddyn", rate | {"alpha": 0.3, "epochs": 2}, init="common") for rate in RATES),
     *(
         central("fednova", how, {"epochs": None, "steps": STEPS}, {"counts": STEPS}, init="common")
@@ -741,6 +760,8 @@ COMPLETE, CIRCLE = topologies.fully_connected(N), topologies.ring(N)
 ALONE = topofl.Topology(topologies.fully_connected(1).adjacency, groups=((0,),))
 CLIQUES = problems.cliques(problems.equal_clients())
 GRID = topologies.grid(6)
+HALVES = topologies.random_cliques(N, N // 2, seed=1)
+PLAIN = {"epochs": 2, "momentum": 0.0}
 FEDAVG_OF_STEPS = SAMPLED | {"momentum": 0.0}
 UNCOMPRESSED = LOCAL_STEPS | {"compressor": "no_compression", "gamma": 1.0}
 LARGE_TAU = SAMPLED | {"beta1": 0.0, "tau": 1e12}
@@ -863,6 +884,19 @@ SAME = [
         )
     ),
     Same("fednova", SAMPLED, "fedavg", FEDAVG_OF_STEPS, within=1e-10, **EIGHTS, **COMMON),
+    Same("hierfavg", {"groups": GROUPS, "cloud_every": 1, "epochs": 2}, "fedavg", PLAIN),
+    Same("hierfavg", {"groups": [range(N)], "epochs": 2}, "fedavg", PLAIN, bytes=True),
+    Same(
+        "hierfavg",
+        {"groups": HALVES.groups, "cloud_every": 3, "epochs": 2},
+        "dfedavgm",
+        {"momentum": 0.0, "epochs": 2},
+        others=topofl.topology.TopologySequence(
+            N, (HALVES, HALVES, COMPLETE).__getitem__, "halves", period=3
+        ),
+        **EIGHTS,
+        **UNIFORM,
+    ),
     Same("pfedgraph", TO_DATA, "fedavg", {"epochs": 2}, within=1e-10, **COMMON),
     *(
         Same("pfeddst", TWO_RATES | how, personal_heads(), others=COMPLETE, **UNIFORM)
