@@ -808,8 +808,23 @@ def personal_heads():
     return algorithms.chain("heads", exchange=algorithms.gossip(body), body=training, head=head)
 
 
+AHEAD = "per_fedavg"
+"""The method whose steps take two minibatches."""
+
+
+def amounts_of(name):
+    """Return the arguments of a row other than how long nodes train."""
+    both = ALGORITHMS[name].required | ALGORITHMS[name].options
+    return {one: value for one, value in both.items() if one not in ("epochs", "steps")}
+
+
 GOSSIPS = {"again": algorithms.gossip(), "once_more": algorithms.gossip()}
 
+BOTH_AMOUNTS = [
+    name
+    for name in ALGORITHMS
+    if {"epochs", "steps"} <= set(signature(getattr(algorithms, name)).parameters)
+]
 SAME = [
     Same("dsgt", {}, "dsgd", graph=COMPLETE),
     Same("d2", {"lazy": False}, "dsgd", graph=COMPLETE),
@@ -930,6 +945,18 @@ SAME = [
     *(
         Same(name, PASSES[0], steps(reset_momentum=True, **PASSES[0]), **ONE_NODE)
         for name in ("dfedavgm", "fedavg", "osgp")
+    ),
+    *(
+        Same(
+            name,
+            amounts_of(name) | {"steps": 2 if name == AHEAD else 4},
+            name,
+            amounts_of(name) | {"epochs": 2},
+            CIRCLE,
+            **EIGHTS,
+            **COMMON,
+        )
+        for name in BOTH_AMOUNTS
     ),
 ]
 """Special cases: methods that are another one by their arguments, their graph or their weights."""

@@ -48,8 +48,12 @@ __all__ = ["Objective", "Training", "sgd", "train"]
 Amount = int | tuple[int, ...]
 """One number for all nodes, or one per node."""
 
-Passes = float | tuple[float, ...]
-"""Passes over the data of each node: one number for all nodes, or one per node."""
+Passes = float | Sequence[float]
+"""Passes over a node's data: one number for all nodes, or one per node."""
+
+Epochs = Passes | None
+Steps = int | Sequence[int] | None
+"""The two ways to say how long nodes train in a round, of which at most one is given."""
 
 EPOCHS = 5
 """Passes per round of methods whose `epochs` and `steps` are both None."""
@@ -68,8 +72,8 @@ def check_amount(name: str, value: Any, *, least: int = 0) -> Amount:
 
 
 def check_epochs(
-    name: str, epochs: float | Sequence[float] | None, *, least: float = 0
-) -> Passes | None:
+    name: str, epochs: Epochs, *, least: float = 0
+) -> float | tuple[float, ...] | None:
     """Return passes over the local data, one number or one per node, or raise.
 
     They may be fractions. One number must be above 0, and one per node at least 0, or above 0 if
@@ -100,7 +104,7 @@ def _whole(number: float) -> float:
 
 def check_work(
     steps: Any, epochs: Any, *, least: int = 0, name: str = "steps"
-) -> tuple[Amount, Passes | None]:
+) -> tuple[Amount, float | tuple[float, ...] | None]:
     """Return steps (1 by default) and epochs, or raise if both are given.
 
     Examples
@@ -116,6 +120,11 @@ def check_work(
         )
     passes = check_epochs("epochs", epochs, least=least)
     return check_amount(name, 1 if steps is None else steps, least=least), passes
+
+
+def epochs_or_steps(epochs: Epochs, steps: Steps) -> dict[str, Any]:
+    """Return the arguments of :func:`train`; :data:`EPOCHS` passes if neither is given."""
+    return {"epochs": EPOCHS if epochs is None and steps is None else epochs, "steps": steps}
 
 
 class Apply(Protocol):
@@ -233,7 +242,7 @@ class Training:
     descend: Descend
     batch_size: Amount
     steps: Amount = 1
-    epochs: Passes | None = None
+    epochs: float | tuple[float, ...] | None = None
     part: Part = everything
     at: GradientPoint | None = None
     gradient: Rule | None = None
@@ -540,9 +549,9 @@ def sgd_of_rounds(
     `how` are the momentum, the decay of `lr`, the weight decay and the clip, and `options` further
     arguments of :func:`train`. Without epochs and steps, it takes :data:`EPOCHS`.
     """
-    epochs = EPOCHS if epochs is None and options.get("steps") is None else epochs
     descent = sgd_descent(lr, *how, reset_momentum=True, terms=terms)
-    return train(descent, batch_size=batch_size, epochs=epochs, **options)
+    work = epochs_or_steps(epochs, options.pop("steps", None))
+    return train(descent, batch_size=batch_size, **work, **options)
 
 
 def fine_tuning(

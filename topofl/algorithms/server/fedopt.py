@@ -9,7 +9,7 @@ from torch import Tensor
 from topofl._support.check import check_fraction, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
-from topofl.algorithms.contract.local import train
+from topofl.algorithms.contract.local import Epochs, Steps, epochs_or_steps, train
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain, sampled
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.exchanges.average import server_average
@@ -27,7 +27,8 @@ def fedadam(
     tau: float = 1e-3,
     participation: float | int = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
 ) -> Algorithm:
     """Return FedAdam: FedAvg whose server applies Adam to the mean model change.
 
@@ -60,8 +61,8 @@ def fedadam(
     participation
         Number or fraction of the nodes that participate in each round, as in
         :func:`topofl.algorithms.sampled`.
-    batch_size, epochs
-        As in :func:`topofl.algorithms.train`.
+    batch_size, epochs, steps
+        As in :func:`topofl.algorithms.fedavg`.
 
     Raises
     ------
@@ -93,7 +94,7 @@ def fedadam(
     def squares(square: Tensor, new: Tensor) -> Tensor:
         return square.lerp_(new, 1 - beta2)
 
-    others = (server_lr, lr, participation, batch_size, epochs)
+    others = (server_lr, lr, participation, batch_size, epochs, steps)
     return _adaptive("fedadam", squares, beta1, beta2, tau, *others)
 
 
@@ -107,7 +108,8 @@ def fedyogi(
     tau: float = 1e-3,
     participation: float | int = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
 ) -> Algorithm:
     """Return FedYogi: FedAvg whose server applies Yogi to the mean model change.
 
@@ -117,7 +119,7 @@ def fedyogi(
 
     Parameters
     ----------
-    lr, server_lr, beta1, beta2, tau, participation, batch_size, epochs
+    lr, server_lr, beta1, beta2, tau, participation, batch_size, epochs, steps
         As in :func:`fedadam`.
 
     Raises
@@ -142,14 +144,14 @@ def fedyogi(
     def squares(square: Tensor, new: Tensor) -> Tensor:
         return square.addcmul_(new, torch.sign(square - new), value=beta2 - 1)
 
-    others = (server_lr, lr, participation, batch_size, epochs)
+    others = (server_lr, lr, participation, batch_size, epochs, steps)
     return _adaptive("fedyogi", squares, beta1, beta2, tau, *others)
 
 
 @public
 def fedavgm(
     lr: Rate, *, server_lr: float = 1.0, beta: float = 0.9, participation: float | int = 1.0,
-    batch_size: int = 128, epochs: int = 5,
+    batch_size: int = 128, epochs: Epochs = None, steps: Steps = None,
 ) -> Algorithm:  # fmt: skip
     """Return FedAvgM: FedAvg with heavy-ball momentum at the server.
 
@@ -160,7 +162,7 @@ def fedavgm(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs
+    lr, participation, batch_size, epochs, steps
         As in :func:`fedadam`.
     server_lr
         Step size of the server, above 0; 1 without momentum is FedAvg.
@@ -191,7 +193,7 @@ def fedavgm(
     def direction(change: Tensor, own: State) -> Tensor:
         return own["mean"].mul_(beta).add_(change)
 
-    others = (server_lr, lr, participation, batch_size, epochs)
+    others = (server_lr, lr, participation, batch_size, epochs, steps)
     return _optimized("fedavgm", direction, {"mean": 0.0}, {"beta": beta}, *others)
 
 
@@ -224,7 +226,8 @@ def _optimized(
     lr: Rate,
     participation: float | int,
     batch_size: int,
-    epochs: int,
+    epochs: Epochs,
+    steps: Steps,
 ) -> Algorithm:
     """Return the method whose server steps along `direction` of the mean model change."""
     participants = sampled(participation)
@@ -244,5 +247,6 @@ def _optimized(
         return state
 
     told = {"server_lr": rate, **settings, **average.settings}
-    local = train(descend(lr=lr), batch_size=batch_size, epochs=epochs, participants=participants)
+    work = epochs_or_steps(epochs, steps)
+    local = train(descend(lr=lr), batch_size=batch_size, participants=participants, **work)
     return chain(name, local=local, server=Phase(init, apply, told, rowwise=True))

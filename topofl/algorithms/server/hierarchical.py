@@ -10,12 +10,13 @@ import scipy.sparse as sparse
 from topofl._support.check import check_int, check_sequence, check_share, shown
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
-from topofl.algorithms.contract.local import sgd_of_rounds
+from topofl.algorithms.contract.local import Epochs, Steps, sgd_of_rounds
 from topofl.algorithms.contract.phase import Algorithm, Participation, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State, everything
 from topofl.mixing import MixingMatrix, average_of
 
 __all__ = ["hierfavg"]
+
 
 @public
 def hierfavg(
@@ -25,8 +26,8 @@ def hierfavg(
     cloud_every: int = 2,
     participation: float = 1.0,
     batch_size: int = 128,
-    epochs: float | Sequence[float] | None = None,
-    steps: int | Sequence[int] | None = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.0,
     lr_decay: float = 1.0,
 ) -> Algorithm:
