@@ -1505,6 +1505,80 @@ def choco_sgd(nodes, weights, rounds, *, lr, compressor, gamma, momentum=0.0, lo
             put_vector(nodes.modules[i], halves[i] + gamma * pull(weights, hats, i))
 
 
+def mean_loss(nodes, module, i):
+    """Return the mean loss of a module on a node's training examples."""
+    own = list(nodes.members[i])
+    with torch.no_grad():
+        return float(functional.cross_entropy(module(nodes.inputs[own]), nodes.labels[own]))
+
+
+def on_simplex(values):
+    """Return the nearest distribution: values above a threshold, which bisection finds."""
+    low, high = min(values) - 1, max(values)
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.clip(values - middle, 0, None).sum() > 1 else (low, middle)
+    return np.clip(values - low, 0, None)
+
+
+def dr_dsgd(nodes, weights, rounds, *, lr, mu, local_steps=1):
+    for t in range(rounds):
+        for i, module in enumerate(nodes.modules):
+            h = math.exp(mean_loss(nodes, module, i) / mu) / mu
+            for k in range(local_steps):
+                g = nodes.gradient(i, t * local_steps + k)
+                descend(module, still(module), g, lr(t, k) * h, 0.0)
+        average(nodes.modules, weights)
+
+
+def ad_gda(nodes, weights, rounds, *, lr, dual_lr, mu, compressor, gamma):
+    """AD-GDA; return every node's estimate of the worst distribution of nodes."""
+    n = len(nodes.modules)
+    hats = [torch.zeros_like(vector_of(module)) for module in nodes.modules]
+    sizes = np.array([len(own) for own in nodes.members])
+    p = [np.full(n, 1 / n) for _ in range(n)]
+    for t in range(rounds):
+        for i, module in enumerate(nodes.modules):
+            loss, apart = mean_loss(nodes, module, i), p[i][i] - sizes[i] / sizes.sum()
+            p[i][i] += dual_lr * (loss - mu * apart)
+            p[i] = on_simplex(p[i])
+            descend(module, still(module), nodes.gradient(i, t), lr(t, 0) * p[i][i], 0.0)
+        models = [vector_of(nodes.modules[i]) + gamma * pull(weights, hats, i) for i in range(n)]
+        left = [x - hat for x, hat in zip(models, hats, strict=True)]
+        sent = compressed(compressor, left, stream(nodes.seed, "compression", t))
+        hats = [hat + q for hat, q in zip(hats, sent, strict=True)]
+        p = [sum(weights[i, j] * p[j] for j in range(n)) for i in range(n)]
+        for module, x in zip(nodes.modules, models, strict=True):
+            put_vector(module, x)
+    return p
+
+
+def drfa(nodes, members, rounds, *, lr, dual_lr, local_steps):
+    """DRFA; return the worst distribution of nodes. The nodes members(t) evaluate in round t."""
+    n = len(nodes.modules)
+    p = np.array([len(own) for own in nodes.members], dtype=float)
+    p /= p.sum()
+    for t in range(rounds):
+        asked, before = members(t), {}
+        last = stream(nodes.seed, "snapshot", t).integers(1, local_steps + 1)
+        with np.errstate(divide="ignore"):
+            keys = np.log(p) + stream(nodes.seed, "drawn", t).gumbel(size=n)
+        active = sorted(range(n), key=lambda i: -keys[i])[: len(asked)]
+        for i in active:
+            for k in range(local_steps):
+                g = nodes.gradient(i, t * local_steps + k)
+                descend(nodes.modules[i], still(nodes.modules[i]), g, lr(t, k), 0.0)
+                if k + 1 == last:
+                    before[i] = vector_of(nodes.modules[i])
+        serve_equally(nodes, active)
+        z = copy.deepcopy(nodes.modules[0])
+        put_vector(z, sum(before.values()) / len(active))
+        for i in asked:
+            p[i] += dual_lr * local_steps * n / len(asked) * mean_loss(nodes, z, i)
+        p = on_simplex(p)
+    return p
+
+
 def deepsqueeze(nodes, weights, rounds, *, lr, compressor, gamma, momentum=0.0, local_steps=1):
     n = len(nodes.modules)
     errors = [torch.zeros_like(vector_of(module)) for module in nodes.modules]

@@ -250,6 +250,9 @@ SENT = [
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),
     (build("hierfavg", epochs=1, participation=0.5), 8, 8 * D),  # 2 of 3, 1 of 1 and 1 of 2
+    (build("drfa", participation=3), 12, 9 * D + 3 * (D + 1)),
+    (build("dr_dsgd"), 12, 12 * D),
+    (build("ad_gda"), 12, 12 * (D + N)),
     (build("scaffold", **THREE), 6, 12 * D),
     (build("fednova", **THREE), 6, 3 * (2 * D + 1)),
     (build("fedper", **THREE), 6, 6 * BODY),

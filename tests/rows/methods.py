@@ -113,6 +113,14 @@ ALGORITHMS: dict[str, Row] = {
     "coordinate_median": Row(0.1, killed=MOMENTUM),
     "self_centered_clipping": Row(0.5, required={"tau": 1.0}),
     "trimmed_mean": Row(0.1, required={"trim": 0}, killed=MOMENTUM),
+    # for the worst nodes
+    "ad_gda": Row(0.6, required={"gamma": 0.7}, killed={"compressor": "random_k(0.3)"}),
+    "dr_dsgd": Row(0.5, killed={"local_steps": 2}),
+    "drfa": Row(
+        0.1,
+        options={"local_steps": 2, "dual_lr": 0.001, "participation": 5},
+        killed={"participation": 2},
+    ),
     # asynchronous
     "ad_psgd": Row(0.1, killed={"clock": CLOCK | {"bandwidth": 1e4}}, mixes=False),
     "random_walks": Row(
@@ -287,6 +295,12 @@ def timed(name, told, history, models, state):
         np.testing.assert_array_equal(history["bytes"], np.array(counted) * size)
 
 
+def worst_shares(told, history, models, state):
+    """Check the distributions of nodes that are worst for the models, which are not uniform."""
+    np.testing.assert_allclose(state["shares"].numpy(), np.atleast_2d(told), rtol=0, atol=1e-12)
+    assert np.ptp(told) > 0.01
+
+
 def peers(told, history, models, state):
     """Check from which nodes each received in each round."""
     assert [harness.received(history, t) for t in range(len(told))] == told
@@ -422,6 +436,15 @@ WITH_A_SERVER = [
     central("per_fedavg", PASSES[0] | {"inner_lr": 0.2}, **LINEAR, **RAGGED),
     *(shared(adaptive, how) for adaptive in (True, False) for how in PASSES),
     central("apfl", PASSES[0] | {"alpha": 0.7}, **LINEAR, **RAGGED),
+    *(
+        central(
+            "drfa",
+            rate | {"dual_lr": 0.02, "local_steps": 3},
+            also=worst_shares,
+            rounds=4,
+        )
+        for rate in RATES
+    ),
     *(central("scaffold", rate | {"epochs": 2}) for rate in RATES),
     on_edges({"epochs": 2}, {"epochs": 2}),
     on_edges({"epochs": 1.5, "momentum": 0.5}, {"epochs": 1.5, "momentum": 0.5}, rounds=5),
@@ -475,13 +498,18 @@ ADAM = [
 LOCAL_STEPS = {"momentum": 0.9, "local_steps": 2}
 
 
-def compressed(method, compressor, **how):
+def compressed(method, compressor, also=nothing, **how):
     """Return a twin whose messages are compressed."""
     both = COSINE | {"compressor": compressor, "gamma": 0.4} | how
-    return Twin(method, both, model=one_group, **RAGGED)
+    return Twin(method, both, model=one_group, also=also, **RAGGED)
 
+
+DUAL = {"dual_lr": 0.05, "mu": 0.1}
 
 ON_GRAPHS = [
+    *(Twin("dr_dsgd", rate | {"mu": 2.0, "local_steps": 2}) for rate in RATES),
+    Twin("dr_dsgd", RATES[1] | {"mu": 1.0}, **LINEAR, **RAGGED),
+    *(compressed("ad_gda", one, also=worst_shares, **DUAL) for one in COMPRESSORS),
     *(Twin("dsgd", how) for how in ({}, MOMENTUM, {"local_steps": 3, "momentum": 0.5})),
     Twin("dsgd", LOCAL_STEPS, **LINEAR),
     *(Twin("clique_averaging", how) for how in ({}, MOMENTUM)),
@@ -828,6 +856,16 @@ BOTH_AMOUNTS = [
 SAME = [
     Same("dsgt", {}, "dsgd", graph=COMPLETE),
     Same("d2", {"lazy": False}, "dsgd", graph=COMPLETE),
+    Same(
+        "dr_dsgd", {"lr": 1e8, "mu": 1e9}, "dsgd", graph=CIRCLE, within=1e-8, bytes=True, **EIGHTS
+    ),
+    Same(
+        "drfa",
+        {"participation": 1.0, "local_steps": 4},
+        "fedavg",
+        {"steps": 4, "momentum": 0.0},
+        **EIGHTS,
+    ),
     Same("scaffold", ALL_DATA, "dsgd", {"batch_size": WHOLE}, others=COMPLETE),
     *(
         Same("local_gt", rate | {"local_steps": 1}, "dsgt", rate, CIRCLE, within=1e-10)
