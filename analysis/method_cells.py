@@ -100,6 +100,9 @@ _PERSONALIZED = """
     per_fedavg pfeddst pfedgraph random_collaboration
 """
 LEFT_OUT = dict.fromkeys(_PERSONALIZED.split(), _PERSONAL)
+_WORST = "minimizes the loss of the worst nodes, whose optimum is another one"
+LEFT_OUT |= dict.fromkeys(("ad_gda", "dr_dsgd", "drfa"), _WORST)
+LEFT_OUT["hierfavg"] = "was added after the study was run"
 """Methods that are not compared, with the reason."""
 
 
