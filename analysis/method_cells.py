@@ -107,6 +107,9 @@ LEFT_OUT = {
     **dict.fromkeys(("diloco", "noloco"), _MANY_STEPS),
     "divshare": "draws graphs of its own, within those that are compared",
 }
+_WORST = "minimizes the loss of the worst nodes, whose optimum is another one"
+LEFT_OUT |= dict.fromkeys(("ad_gda", "dr_dsgd", "drfa"), _WORST)
+LEFT_OUT["hierfavg"] = "was added after the study was run"
 """Methods that are not compared, with the reason."""
 
 

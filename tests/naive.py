@@ -156,6 +156,7 @@ def passes(
     named = [(name, p) for name, p in module.named_parameters() if trains is None or trains(name)]
     velocity = [torch.zeros_like(p) for _, p in named]
     steps = epochs * int(np.ceil(len(nodes.members[i]) / nodes.batch_size))
+    steps = math.ceil(round(steps, 9))  # a fraction of a pass takes whole minibatches
     for step in range(t * steps, (t + 1) * steps):
         module.zero_grad()
         seen, labels = batch_of(nodes, i, step, phase)
@@ -299,6 +300,35 @@ def serve(nodes, modules, active, travels):
     for j in active:
         weights[:, j] = len(nodes.members[j]) / total
     average(modules, weights, travels)
+
+
+def hierfavg(nodes, rounds, *, lr, groups, members_of, cloud_every, lr_decay=1.0, **local):
+    """HierFAVG: `edges` are the models of the edge servers of `groups`, lists of nodes.
+
+    The nodes members_of(group, t) of a group participate in round t.
+    """
+    edges = [copy.deepcopy(nodes.modules[group[0]]) for group in groups]
+    for t in range(rounds):
+        for edge, group in zip(edges, groups, strict=True):
+            active = members_of(group, t)
+            for i in active:
+                passes(nodes, i, t, "local", lr=lr * lr_decay**t, **local)
+            part = shares(nodes, active)
+            models = [list(module.parameters()) for module in nodes.modules]
+            for k, p in enumerate(edge.parameters()):
+                p.data.copy_(sum(part[i] * models[i][k].data for i in active))
+        if (t + 1) % cloud_every == 0:
+            sizes = [sum(len(nodes.members[i]) for i in group) for group in groups]
+            cloud = copy.deepcopy(edges[0])
+            models = [list(edge.parameters()) for edge in edges]
+            for k, p in enumerate(cloud.parameters()):
+                held = zip(sizes, models, strict=True)
+                p.data.copy_(sum(size * edge[k].data for size, edge in held) / sum(sizes))
+            for edge in edges:
+                edge.load_state_dict(cloud.state_dict())
+        for edge, group in zip(edges, groups, strict=True):
+            for i in group:
+                nodes.modules[i].load_state_dict(edge.state_dict())
 
 
 def ditto(
@@ -1653,6 +1683,80 @@ def choco_sgd(nodes, weights, rounds, *, lr, compressor, gamma, momentum=0.0, lo
         hats = [hat + q for hat, q in zip(hats, sent, strict=True)]
         for i in range(n):
             put_vector(nodes.modules[i], halves[i] + gamma * pull(weights, hats, i))
+
+
+def mean_loss(nodes, module, i):
+    """Return the mean loss of a module on a node's training examples."""
+    own = list(nodes.members[i])
+    with torch.no_grad():
+        return float(functional.cross_entropy(module(nodes.inputs[own]), nodes.labels[own]))
+
+
+def on_simplex(values):
+    """Return the nearest distribution: values above a threshold, which bisection finds."""
+    low, high = min(values) - 1, max(values)
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.clip(values - middle, 0, None).sum() > 1 else (low, middle)
+    return np.clip(values - low, 0, None)
+
+
+def dr_dsgd(nodes, weights, rounds, *, lr, mu, local_steps=1):
+    for t in range(rounds):
+        for i, module in enumerate(nodes.modules):
+            h = math.exp(mean_loss(nodes, module, i) / mu) / mu
+            for k in range(local_steps):
+                g = nodes.gradient(i, t * local_steps + k)
+                descend(module, still(module), g, lr(t, k) * h, 0.0)
+        average(nodes.modules, weights)
+
+
+def ad_gda(nodes, weights, rounds, *, lr, dual_lr, mu, compressor, gamma):
+    """AD-GDA; return every node's estimate of the worst distribution of nodes."""
+    n = len(nodes.modules)
+    hats = [torch.zeros_like(vector_of(module)) for module in nodes.modules]
+    sizes = np.array([len(own) for own in nodes.members])
+    p = [np.full(n, 1 / n) for _ in range(n)]
+    for t in range(rounds):
+        for i, module in enumerate(nodes.modules):
+            loss, apart = mean_loss(nodes, module, i), p[i][i] - sizes[i] / sizes.sum()
+            p[i][i] += dual_lr * (loss - mu * apart)
+            p[i] = on_simplex(p[i])
+            descend(module, still(module), nodes.gradient(i, t), lr(t, 0) * p[i][i], 0.0)
+        models = [vector_of(nodes.modules[i]) + gamma * pull(weights, hats, i) for i in range(n)]
+        left = [x - hat for x, hat in zip(models, hats, strict=True)]
+        sent = compressed(compressor, left, stream(nodes.seed, "compression", t))
+        hats = [hat + q for hat, q in zip(hats, sent, strict=True)]
+        p = [sum(weights[i, j] * p[j] for j in range(n)) for i in range(n)]
+        for module, x in zip(nodes.modules, models, strict=True):
+            put_vector(module, x)
+    return p
+
+
+def drfa(nodes, members, rounds, *, lr, dual_lr, local_steps):
+    """DRFA; return the worst distribution of nodes. The nodes members(t) evaluate in round t."""
+    n = len(nodes.modules)
+    p = np.array([len(own) for own in nodes.members], dtype=float)
+    p /= p.sum()
+    for t in range(rounds):
+        asked, before = members(t), {}
+        last = stream(nodes.seed, "snapshot", t).integers(1, local_steps + 1)
+        with np.errstate(divide="ignore"):
+            keys = np.log(p) + stream(nodes.seed, "drawn", t).gumbel(size=n)
+        active = sorted(range(n), key=lambda i: -keys[i])[: len(asked)]
+        for i in active:
+            for k in range(local_steps):
+                g = nodes.gradient(i, t * local_steps + k)
+                descend(nodes.modules[i], still(nodes.modules[i]), g, lr(t, k), 0.0)
+                if k + 1 == last:
+                    before[i] = vector_of(nodes.modules[i])
+        serve_equally(nodes, active)
+        z = copy.deepcopy(nodes.modules[0])
+        put_vector(z, sum(before.values()) / len(active))
+        for i in asked:
+            p[i] += dual_lr * local_steps * n / len(asked) * mean_loss(nodes, z, i)
+        p = on_simplex(p)
+    return p
 
 
 def deepsqueeze(nodes, weights, rounds, *, lr, compressor, gamma, momentum=0.0, local_steps=1):

@@ -30,7 +30,7 @@ CLOCK = {"compute": [1, 2.5, 1, 0.7, 3, 1, 1.5, 2], "delay": 0.3, "bandwidth": 1
 
 LEAST = {
     "lr": 0.05, "batch_size": 16, "epochs": 1, "gamma": 0.3, "delta": 0.3, "trim": 1, "budget": 2,
-    "rounds": ROUNDS, "k": 2,
+    "rounds": ROUNDS, "k": 2, "groups": [[0, 1, 2], [3, 4, 5, 6, 7]],
 }  # fmt: skip
 """Arguments of all algorithms that take them."""
 
@@ -46,9 +46,14 @@ FURTHER = {
 
 
 def arguments_of(function: Callable[..., Any], **changes: Any) -> dict[str, Any]:
-    """Return the arguments of an algorithm that it takes; steps exclude epochs."""
+    """Return the arguments of an algorithm that it takes: steps, or epochs where it has both.
+
+    FedNova, which took steps before the others did, takes steps.
+    """
     known = inspect.signature(function).parameters
     given = {name: value for name, value in (LEAST | changes).items() if name in known}
+    if "epochs" in given and function.__name__ != "fednova":
+        given.pop("steps", None)
     if {"steps", "local_steps"} & {*given}:
         given.pop("epochs", None)
     return given

@@ -97,6 +97,9 @@ def test_a_pass_of_per_fedavg_has_half_the_steps_rounded_up():
     how = algorithms.Training(descent, batch_size=4, epochs=1, at=algorithms.lookahead(0.1))
     assert how.counts(sizes).tolist() == [1, 1, 1, 1, 2]
     assert replace(how, epochs=3).counts(sizes).tolist() == [2, 2, 3, 3, 5]
+    assert replace(how, epochs=0.5).counts(sizes).tolist() == [1] * 5
+    many = replace(how, at=None, epochs=0.1).counts(np.array([4, 120, 121, 400]))
+    assert many.tolist() == [1, 3, 4, 10]  # 0.1 * 30 is above 3 in floating point
     assert replace(how, at=None).counts(sizes).tolist() == [1, 1, 2, 2, 3]
     assert replace(how, epochs=None, steps=3).counts(sizes).tolist() == [3] * 5
 

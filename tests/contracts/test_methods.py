@@ -203,7 +203,7 @@ def test_learning_rates_may_be_schedules(name):
 OTHER = {"clock": {"compute": 2.0}, "compressor": "sign", "head": "0", "local": "1", "mode": "push"}
 OTHER |= {"header_sign": "literal", "level": "node", "loss_refresh": "none", "regrow": "random"}
 OTHER |= dict.fromkeys(("budget", "epochs", "fine_tune_epochs", "first_epochs", "k", "steps"), 3)
-OTHER |= {"passive": [1], "batch_size": 5, "local_steps": 5}
+OTHER |= {"groups": [range(N)], "passive": [1], "batch_size": 5, "local_steps": 5}
 """Other values of arguments that are no fractions and no truth values."""
 
 
@@ -251,6 +251,10 @@ SENT = [
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),
     (build("diloco", participation=3), 6, 6 * D),
+    (build("hierfavg", epochs=1, participation=0.5), 8, 8 * D),  # 2 of 3, 1 of 1 and 1 of 2
+    (build("drfa", participation=3), 12, 9 * D + 3 * (D + 1)),
+    (build("dr_dsgd"), 12, 12 * D),
+    (build("ad_gda"), 12, 12 * (D + N)),
     (build("scaffold", **THREE), 6, 12 * D),
     (build("fednova", **THREE), 6, 3 * (2 * D + 1)),
     (build("fedper", **THREE), 6, 6 * BODY),

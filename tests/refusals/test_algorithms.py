@@ -165,10 +165,10 @@ RANGES = {
     **dict.fromkeys(("server_lr", "global_lr", "outer_lr", "radius", "clip"), ABOVE_0),
     **dict.fromkeys(("tau", "eps", "recency_rate", "norm", "scale"), ABOVE_0),
     **dict.fromkeys(("weight_decay", "rate", "noise", "strength", "regulariser"), AT_LEAST_0),
-    **dict.fromkeys(("cost", "end"), AT_LEAST_0),
+    **dict.fromkeys(("cost", "end", "dual_lr", "mu"), AT_LEAST_0),
     **dict.fromkeys(("batch_size", "local_steps", "epochs", "first_epochs", "head_epochs"), COUNT),
     **dict.fromkeys(("personal_epochs", "fine_tune_epochs", "gossip_steps", "rounds"), COUNT),
-    **dict.fromkeys(("every", "walks", "k", "steps", "fragments", "degree"), COUNT),
+    **dict.fromkeys(("every", "walks", "k", "steps", "fragments", "degree", "cloud_every"), COUNT),
     **dict.fromkeys(("delay", "trim", "budget"), INDEX),
     **dict.fromkeys(("momentum", "global_momentum", "outer_momentum"), FRACTION),
     **dict.fromkeys(("beta", "beta1", "beta2"), FRACTION),
@@ -197,7 +197,9 @@ OF_METHODS = {
     ("exponential", "decay"): RANGES["lr_decay"],
     ("cosine", "warmup"): [(5, 4), (-1, 0)],
     ("feddyn", "alpha"): ABOVE_0,
+    ("dr_dsgd", "mu"): ABOVE_0,
     ("pfeddst", "alpha"): AT_LEAST_0,
+    ("hierfavg", "groups"): [([[0, 1], [1]], [[0, 2], [1]]), ([[0], []], [[0]]), ([], [[0]])],
     ("self_centered_clipping", "alpha"): RANGES["gamma"],
     ("self_centered_clipping", "tau"): [*ABOVE_0, (-INF, INF)],
     ("pfedgraph", "strength"): ABOVE_0,
@@ -325,6 +327,14 @@ AMOUNTS = rows(
             "`participation` must be at most n=6 nodes, got 7": (
                 lambda: started(algorithms.fedavg(0.1, participation=7)),
                 lambda: started(algorithms.fedavg(0.1, participation=6)),
+            ),
+            "`groups` must hold the n=6 nodes of the run, got 3 nodes; make": (
+                lambda: started(algorithms.hierfavg(0.1, groups=[[0, 1], [2]])),
+                lambda: started(algorithms.hierfavg(0.1, groups=[[0, 1], [2, 3, 4, 5]])),
+            ),
+            "`epochs` must be a finite number above 0, got 0; 0.5 takes half": (
+                lambda: algorithms.dfedavgm(0.1, epochs=0),
+                lambda: algorithms.dfedavgm(0.1, epochs=0.1),
             ),
             "`walks` must be between 1 and n=6, got 7": (
                 lambda: started(algorithms.random_walks(0.1, walks=7), RING),

@@ -74,6 +74,7 @@ SOME = {"epochs": 1, "participation": 0.5}
 FEW = {"local_steps": 2}
 MOMENTUM = {"momentum": 0.9}
 SERVED = {"options": EPOCH, "killed": SOME}
+GROUPS = [[0, 3, 4], [1], [2, 5]]
 CLOCK = {"compute": [1, 2.5, 1, 0.7, 3, 1], "delay": 0.3}
 STRENGTHS = {"strength": [0.0, 0.1, 0.2, 0.5, 1.0, 2.0]}
 UNEVEN = {"steps": [1, 2, 3, 1, 2, 3], "momentum": 0.5, "participation": 0.5}
@@ -115,6 +116,14 @@ ALGORITHMS: dict[str, Row] = {
     "coordinate_median": Row(0.1, killed=MOMENTUM),
     "self_centered_clipping": Row(0.5, required={"tau": 1.0}),
     "trimmed_mean": Row(0.1, required={"trim": 0}, killed=MOMENTUM),
+    # for the worst nodes
+    "ad_gda": Row(0.6, required={"gamma": 0.7}, killed={"compressor": "random_k(0.3)"}),
+    "dr_dsgd": Row(0.5, killed={"local_steps": 2}),
+    "drfa": Row(
+        0.1,
+        options={"local_steps": 2, "dual_lr": 0.001, "participation": 5},
+        killed={"participation": 2},
+    ),
     # asynchronous
     "ad_psgd": Row(0.1, killed={"clock": CLOCK | {"bandwidth": 1e4}}, mixes=False),
     "random_walks": Row(
@@ -131,6 +140,9 @@ ALGORITHMS: dict[str, Row] = {
     "fednova": Row(0.05, options=EPOCH, killed=UNEVEN, common_start=True),
     "fedprox": Row(0.05, options=EPOCH, killed=SOME | STRENGTHS),
     "fedyogi": Row(0.05, **SERVED, common_start=True),
+    "hierfavg": Row(
+        0.05, required={"groups": GROUPS}, options=EPOCH, killed=SOME | {"cloud_every": 3}
+    ),
     "scaffold": Row(0.05, **SERVED),
     # personalized
     "apfl": Row(0.05, **SERVED),
@@ -293,6 +305,12 @@ def timed(name, told, history, models, state):
         np.testing.assert_array_equal(history["bytes"], np.array(counted) * size)
 
 
+def worst_shares(told, history, models, state):
+    """Check the distributions of nodes that are worst for the models, which are not uniform."""
+    np.testing.assert_allclose(state["shares"].numpy(), np.atleast_2d(told), rtol=0, atol=1e-12)
+    assert np.ptp(told) > 0.01
+
+
 def peers(told, history, models, state):
     """Check from which nodes each received in each round."""
     assert [harness.received(history, t) for t in range(len(told))] == told
@@ -407,6 +425,18 @@ def shared(adaptive, how):
     return central("apfl", both, also=partial(personal_shares, adaptive))
 
 
+def half_of(group, t):
+    """Return a random half of a group of nodes, rounded half up, that participates in round t."""
+    order = stream(SEED, "participation", t).permutation(N).tolist()
+    return sorted([i for i in order if i in group][: (len(group) + 1) // 2])
+
+
+def on_edges(mine, loop, **more):
+    """Return a twin with edge servers, and a half of the nodes of each in each round."""
+    loop = {"members_of": half_of, "groups": GROUPS} | loop
+    return central("hierfavg", {"cloud_every": 2}, {"groups": GROUPS} | mine, loop, **more)
+
+
 WITH_A_SERVER = [
     *(central("fedavg", how) for how in PASSES),
     *personal("fedper", {}, {}),
@@ -432,7 +462,19 @@ WITH_A_SERVER = [
     central(
         "ifca", STEPPED[0] | {"k": 2}, {}, {"common": True}, init="common", also=clusters, **RAGGED
     ),
+    *(
+        central(
+            "drfa",
+            rate | {"dual_lr": 0.02, "local_steps": 3},
+            also=worst_shares,
+            rounds=4,
+        )
+        for rate in RATES
+    ),
     *(central("scaffold", rate | {"epochs": 2}) for rate in RATES),
+    on_edges({"epochs": 2}, {"epochs": 2}),
+    on_edges({"epochs": 1.5, "momentum": 0.5}, {"epochs": 1.5, "momentum": 0.5}, rounds=5),
+    *(central("fedavg", PASSES[0] | {"epochs": share}) for share in (0.5, 1.3)),
     *(central("feddyn", rate | {"alpha": 0.3, "epochs": 2}, init="common") for rate in RATES),
     *(
         central("fednova", how, {"epochs": None, "steps": STEPS}, {"counts": STEPS}, init="common")
@@ -487,13 +529,18 @@ SHARP = {"gossip_steps": 3, "weight_decay": 0.01, "clip": 0.5, "lr_decay": 0.8}
 LOCAL_STEPS = {"momentum": 0.9, "local_steps": 2}
 
 
-def compressed(method, compressor, **how):
+def compressed(method, compressor, also=nothing, **how):
     """Return a twin whose messages are compressed."""
     both = COSINE | {"compressor": compressor, "gamma": 0.4} | how
-    return Twin(method, both, model=one_group, **RAGGED)
+    return Twin(method, both, model=one_group, also=also, **RAGGED)
 
+
+DUAL = {"dual_lr": 0.05, "mu": 0.1}
 
 ON_GRAPHS = [
+    *(Twin("dr_dsgd", rate | {"mu": 2.0, "local_steps": 2}) for rate in RATES),
+    Twin("dr_dsgd", RATES[1] | {"mu": 1.0}, **LINEAR, **RAGGED),
+    *(compressed("ad_gda", one, also=worst_shares, **DUAL) for one in COMPRESSORS),
     *(Twin("dsgd", how) for how in ({}, MOMENTUM, {"local_steps": 3, "momentum": 0.5})),
     Twin("dsgd", LOCAL_STEPS, **LINEAR),
     *(Twin("clique_averaging", how) for how in ({}, MOMENTUM)),
@@ -785,6 +832,8 @@ COMPLETE, CIRCLE = topologies.fully_connected(N), topologies.ring(N)
 ALONE = topofl.Topology(topologies.fully_connected(1).adjacency, groups=((0,),))
 CLIQUES = problems.cliques(problems.equal_clients())
 GRID = topologies.grid(6)
+HALVES = topologies.random_cliques(N, N // 2, seed=1)
+PLAIN = {"epochs": 2, "momentum": 0.0}
 FEDAVG_OF_STEPS = SAMPLED | {"momentum": 0.0}
 UNCOMPRESSED = LOCAL_STEPS | {"compressor": "no_compression", "gamma": 1.0}
 LARGE_TAU = SAMPLED | {"beta1": 0.0, "tau": 1e12}
@@ -831,11 +880,36 @@ def personal_heads():
     return algorithms.chain("heads", exchange=algorithms.gossip(body), body=training, head=head)
 
 
+AHEAD = "per_fedavg"
+"""The method whose steps take two minibatches."""
+
+
+def amounts_of(name):
+    """Return the arguments of a row other than how long nodes train."""
+    both = ALGORITHMS[name].required | ALGORITHMS[name].options
+    return {one: value for one, value in both.items() if one not in ("epochs", "steps")}
+
+
 GOSSIPS = {"again": algorithms.gossip(), "once_more": algorithms.gossip()}
 
+BOTH_AMOUNTS = [
+    name
+    for name in ALGORITHMS
+    if {"epochs", "steps"} <= set(signature(getattr(algorithms, name)).parameters)
+]
 SAME = [
     Same("dsgt", {}, "dsgd", graph=COMPLETE),
     Same("d2", {"lazy": False}, "dsgd", graph=COMPLETE),
+    Same(
+        "dr_dsgd", {"lr": 1e8, "mu": 1e9}, "dsgd", graph=CIRCLE, within=1e-8, bytes=True, **EIGHTS
+    ),
+    Same(
+        "drfa",
+        {"participation": 1.0, "local_steps": 4},
+        "fedavg",
+        {"steps": 4, "momentum": 0.0},
+        **EIGHTS,
+    ),
     Same("scaffold", ALL_DATA, "dsgd", {"batch_size": WHOLE}, others=COMPLETE),
     *(
         Same("local_gt", rate | {"local_steps": 1}, "dsgt", rate, CIRCLE, within=1e-10)
@@ -918,6 +992,19 @@ SAME = [
         **EIGHTS,
         **COMMON,
     ),
+    Same("hierfavg", {"groups": GROUPS, "cloud_every": 1, "epochs": 2}, "fedavg", PLAIN),
+    Same("hierfavg", {"groups": [range(N)], "epochs": 2}, "fedavg", PLAIN, bytes=True),
+    Same(
+        "hierfavg",
+        {"groups": HALVES.groups, "cloud_every": 3, "epochs": 2},
+        "dfedavgm",
+        {"momentum": 0.0, "epochs": 2},
+        others=topofl.topology.TopologySequence(
+            N, (HALVES, HALVES, COMPLETE).__getitem__, "halves", period=3
+        ),
+        **EIGHTS,
+        **UNIFORM,
+    ),
     Same("pfedgraph", TO_DATA, "fedavg", {"epochs": 2}, within=1e-10, **COMMON),
     *(
         Same("pfeddst", TWO_RATES | how, personal_heads(), others=COMPLETE, **UNIFORM)
@@ -951,6 +1038,18 @@ SAME = [
     *(
         Same(name, PASSES[0], steps(reset_momentum=True, **PASSES[0]), **ONE_NODE)
         for name in ("dfedavgm", "fedavg", "osgp")
+    ),
+    *(
+        Same(
+            name,
+            amounts_of(name) | {"steps": 2 if name == AHEAD else 4},
+            name,
+            amounts_of(name) | {"epochs": 2},
+            CIRCLE,
+            **EIGHTS,
+            **COMMON,
+        )
+        for name in BOTH_AMOUNTS
     ),
 ]
 """Special cases: methods that are another one by their arguments, their graph or their weights."""

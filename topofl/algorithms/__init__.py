@@ -43,6 +43,8 @@ from topofl.algorithms.personalized.personal_heads import *
 from topofl.algorithms.personalized.personal_models import *
 from topofl.algorithms.server.fedavg import *
 from topofl.algorithms.server.fedopt import *
+from topofl.algorithms.server.hierarchical import *
+from topofl.algorithms.worst_node import *
 
 __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
     name

@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from typing import Any
 
-from topofl._support.check import check_int, check_nonnegative, check_positive, check_switch
+from topofl._support.check import check_nonnegative, check_positive, check_switch
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
-from topofl.algorithms.contract.local import sgd_of_rounds
+from topofl.algorithms.contract.local import Epochs, Passes, Steps, sgd_of_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain, first_round, later_rounds
 from topofl.algorithms.contract.round import Part, as_part, everything, head
 from topofl.algorithms.contract.terms import cosine_pull
@@ -30,8 +30,8 @@ def dpfl(
     budget: int | None = None,
     every: int = 1,
     batch_size: int = 16,
-    epochs: int = 5,
-    first_epochs: int | None = None,
+    epochs: float = 5,
+    first_epochs: float | None = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.001,
@@ -101,8 +101,8 @@ def random_collaboration(
     budget: int,
     *,
     batch_size: int = 16,
-    epochs: int = 5,
-    first_epochs: int | None = None,
+    epochs: float = 5,
+    first_epochs: float | None = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.001,
@@ -142,16 +142,15 @@ def random_collaboration(
 
 
 def _collaborating(
-    name: str, policy: Policy, lr: Rate, epochs: int, first_epochs: int | None, *how: Any
+    name: str, policy: Policy, lr: Rate, epochs: float, first_epochs: float | None, *how: Any
 ) -> Algorithm:
     """Return the chain of local training and averaging with the peers that `policy` chooses.
 
     `how` are the batch size, and what ``sgd_of_rounds`` takes after the epochs.
     """
     batch_size, *rest = how
-    epochs = check_int("epochs", epochs, minimum=1)
-    first = 2 * epochs if first_epochs is None else first_epochs
-    first = check_int("first_epochs", first, minimum=1)
+    epochs = check_positive("epochs", epochs)
+    first = 2 * epochs if first_epochs is None else check_positive("first_epochs", first_epochs)
     return chain(
         name,
         first=sgd_of_rounds(lr, batch_size, first, *rest, participants=first_round),
@@ -174,8 +173,8 @@ def pfeddst(
     header_sign: str = "intended",
     loss_refresh: str = "selected",
     batch_size: int = 128,
-    epochs: int = 5,
-    head_epochs: int = 1,
+    epochs: Passes = 5,
+    head_epochs: Passes = 1,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -274,7 +273,8 @@ def pfedgraph(
     code_sign: bool = False,
     threshold: float = 0.9,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -311,8 +311,8 @@ def pfedgraph(
     code_sign
         Whether the second term is added to the loss, as in the authors' code, which turns models
         away from each other. False: it is subtracted, as intended.
-    epochs
-        Passes over a node's data per round.
+    epochs, steps
+        As in :func:`topofl.algorithms.fedavg`.
 
     References
     ----------
@@ -333,7 +333,7 @@ def pfedgraph(
     check_switch("code_sign", code_sign, auto=False)
     how = (momentum, lr_decay, weight_decay, clip)
     terms = [cosine_pull(PULL_DIRECTIONS)] if regulariser else []
-    local = sgd_of_rounds(lr, batch_size, epochs, *how, terms=terms)
+    local = sgd_of_rounds(lr, batch_size, epochs, *how, steps=steps, terms=terms)
     pull = -regulariser if code_sign else regulariser
     policy = similar_peers_with_pull(strength, threshold, everything, pull)
     settings = {"regulariser": regulariser} | ({"code_sign": True} if code_sign else {})

@@ -15,6 +15,7 @@ from topofl._support.check import (
     check_int,
     check_kind,
     check_nonnegative,
+    check_positive,
     check_takes,
     shown,
 )
@@ -47,6 +48,16 @@ __all__ = ["Objective", "Training", "sgd", "train"]
 Amount = int | tuple[int, ...]
 """One number for all nodes, or one per node."""
 
+Passes = float | Sequence[float]
+"""Passes over a node's data: one number for all nodes, or one per node."""
+
+Epochs = Passes | None
+Steps = int | Sequence[int] | None
+"""The two ways to say how long nodes train in a round, of which at most one is given."""
+
+EPOCHS = 5
+"""Passes per round of methods whose `epochs` and `steps` are both None."""
+
 
 def check_amount(name: str, value: Any, *, least: int = 0) -> Amount:
     """Return one number, at least 1, or one per node, each at least `least`, or raise.
@@ -60,14 +71,40 @@ def check_amount(name: str, value: Any, *, least: int = 0) -> Amount:
     return one_or_per_node(name, value, partial(check_int, minimum=1), at_least)
 
 
-def check_epochs(name: str, epochs: int | Sequence[int] | None) -> Amount | None:
-    """Return passes over the local data, one number or one per node, or raise."""
-    return None if epochs is None else check_amount(name, epochs)
+def check_epochs(
+    name: str, epochs: Epochs, *, least: float = 0
+) -> float | tuple[float, ...] | None:
+    """Return passes over the local data, one number or one per node, or raise.
+
+    They may be fractions. One number must be above 0, and one per node at least 0, or above 0 if
+    `least` is; whole numbers are returned as integers.
+
+    Examples
+    --------
+    >>> check_epochs("epochs", 0.5), check_epochs("epochs", [2.0, 0])
+    (0.5, (2, 0))
+    """
+
+    def above_0(name: str, value: Any) -> float:
+        remedy = "0.5 takes half of a node's minibatches, rounded up"
+        return _whole(check_positive(name, value, remedy=remedy))
+
+    def at_least_0(name: str, value: Any) -> float:
+        return _whole(check_nonnegative(name, value))
+
+    if epochs is None:
+        return None
+    return one_or_per_node(name, epochs, above_0, above_0 if least else at_least_0)
+
+
+def _whole(number: float) -> float:
+    """Return a number as an integer if it is whole."""
+    return int(number) if number == int(number) else number
 
 
 def check_work(
     steps: Any, epochs: Any, *, least: int = 0, name: str = "steps"
-) -> tuple[Amount, Amount | None]:
+) -> tuple[Amount, float | tuple[float, ...] | None]:
     """Return steps (1 by default) and epochs, or raise if both are given.
 
     Examples
@@ -81,8 +118,13 @@ def check_work(
             f"{name}={shown(steps)} and epochs={shown(epochs)}; give {name}=None for passes over "
             "the data, or epochs=None for steps"
         )
-    passes = None if epochs is None else check_amount("epochs", epochs, least=least)
+    passes = check_epochs("epochs", epochs, least=least)
     return check_amount(name, 1 if steps is None else steps, least=least), passes
+
+
+def epochs_or_steps(epochs: Epochs, steps: Steps) -> dict[str, Any]:
+    """Return the arguments of :func:`train`; :data:`EPOCHS` passes if neither is given."""
+    return {"epochs": EPOCHS if epochs is None and steps is None else epochs, "steps": steps}
 
 
 class Apply(Protocol):
@@ -175,7 +217,8 @@ class Training:
     steps
         Steps per round, where `epochs` is None.
     epochs
-        Passes over a node's data per round.
+        Passes over a node's data per round. A fraction takes that fraction of the minibatches of a
+        pass, rounded up, and the next round continues with the next ones.
     part
         The part of the model that is trained; the rest does not change.
     at
@@ -199,7 +242,7 @@ class Training:
     descend: Descend
     batch_size: Amount
     steps: Amount = 1
-    epochs: Amount | None = None
+    epochs: float | tuple[float, ...] | None = None
     part: Part = everything
     at: GradientPoint | None = None
     gradient: Rule | None = None
@@ -268,7 +311,10 @@ class Training:
             check_per_node(name, getattr(self, name), len(sizes))
         if self.epochs is None:
             return np.full(len(sizes), self.steps)
-        return -(-np.asarray(self.epochs) * -(-sizes // self.sizes) // self.minibatches)
+        minibatches = np.asarray(self.epochs) * -(-sizes // self.sizes)
+        # rounding: 0.1 * 30 is above 3
+        minibatches = np.ceil(minibatches * (1 - 1e-12)).astype(np.int64)
+        return -(-minibatches // self.minibatches)
 
     def init(self, models: Models) -> State:
         """Return the state of the terms, and of the point, that lasts from round to round."""
@@ -297,7 +343,7 @@ def train(
     *,
     batch_size: int | Sequence[int] = 128,
     steps: int | Sequence[int] | None = None,
-    epochs: int | Sequence[int] | None = None,
+    epochs: float | Sequence[float] | None = None,
     part: Part | str = everything,
     at: GradientPoint | None = None,
     participants: Participation | None = None,
@@ -321,6 +367,8 @@ def train(
         `epochs` take, or 1.
     epochs
         Passes over a node's own data per round, in place of `steps`: one number, or one per node.
+        A fraction, such as 0.5, takes that fraction of the minibatches of a pass, rounded up; the
+        next round continues with the next ones.
     part
         The part of the model that is trained, such as :data:`topofl.algorithms.head`; the rest does
         not change, and no gradients are computed for it.
@@ -431,7 +479,7 @@ def sgd(
     *,
     batch_size: int | Sequence[int] = 128,
     steps: int | Sequence[int] | None = None,
-    epochs: int | Sequence[int] | None = None,
+    epochs: float | Sequence[float] | None = None,
     momentum: float = 0.0,
     reset_momentum: bool = False,
     lr_decay: float = 1.0,
@@ -499,15 +547,16 @@ def sgd_of_rounds(
     """Return the phase of :func:`sgd` whose momentum starts anew in every round.
 
     `how` are the momentum, the decay of `lr`, the weight decay and the clip, and `options` further
-    arguments of :func:`train`.
+    arguments of :func:`train`. Without epochs and steps, it takes :data:`EPOCHS`.
     """
     descent = sgd_descent(lr, *how, reset_momentum=True, terms=terms)
-    return train(descent, batch_size=batch_size, epochs=epochs, **options)
+    work = epochs_or_steps(epochs, options.pop("steps", None))
+    return train(descent, batch_size=batch_size, **work, **options)
 
 
 def fine_tuning(
     lr: Rate,
-    epochs: int | None,
+    epochs: float | None,
     batch_size: int,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
@@ -516,7 +565,7 @@ def fine_tuning(
     """Return the phase of local SGD that fine-tunes copies of the models; None without epochs."""
     if epochs is None:
         return None
-    passes = check_int("fine_tune_epochs", epochs, minimum=1)
+    passes = check_epochs("fine_tune_epochs", check_positive("fine_tune_epochs", epochs))
     return sgd_of_rounds(lr, batch_size, passes, momentum, 1.0, weight_decay, clip)
 
 

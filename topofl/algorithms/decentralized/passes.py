@@ -3,7 +3,7 @@
 from topofl._support.check import check_int, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, ascent
-from topofl.algorithms.contract.local import sgd_of_rounds
+from topofl.algorithms.contract.local import Epochs, Passes, Steps, sgd_of_rounds
 from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.round import Models, Part, Round, State, as_part, head
@@ -19,7 +19,8 @@ def dfedavgm(
     lr: Rate,
     *,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -41,8 +42,8 @@ def dfedavgm(
     ----------
     lr, batch_size, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round.
-    epochs
-        Passes over a node's data per round.
+    epochs, steps
+        As in :func:`topofl.algorithms.fedavg`.
 
     References
     ----------
@@ -59,7 +60,8 @@ def dfedavgm(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    local = sgd_of_rounds(lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip)
+    how = (momentum, lr_decay, weight_decay, clip)
+    local = sgd_of_rounds(lr, batch_size, epochs, *how, steps=steps)
     return chain("dfedavgm", local=local, exchange=gossip())
 
 
@@ -70,8 +72,8 @@ def dfedavgm_p(
     *,
     head_lr: float = 0.001,
     batch_size: int = 128,
-    epochs: int = 5,
-    head_epochs: int = 1,
+    epochs: Passes = 5,
+    head_epochs: Passes = 1,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -123,7 +125,8 @@ def dfedsam(
     radius: float = 0.01,
     gossip_steps: int = 1,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.0,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -156,8 +159,8 @@ def dfedsam(
         Distance to the point uphill at which gradients are taken, above 0.
     gossip_steps
         Exchanges per round (the paper's Q): 1 is DFedSAM, more are DFedSAM-MGS.
-    epochs
-        Passes over a node's data per round.
+    epochs, steps
+        As in :func:`topofl.algorithms.fedavg`.
 
     Raises
     ------
@@ -191,7 +194,7 @@ def dfedsam(
     4
     """
     how = (momentum, lr_decay, weight_decay, clip)
-    local = sgd_of_rounds(lr, batch_size, epochs, *how, at=ascent(radius))
+    local = sgd_of_rounds(lr, batch_size, epochs, *how, steps=steps, at=ascent(radius))
     times, once = check_int("gossip_steps", gossip_steps, minimum=1), gossip()
 
     def several(models: Models, state: State, round: Round) -> State:
@@ -209,7 +212,8 @@ def osgp(
     *,
     delay: int = 0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -232,8 +236,8 @@ def osgp(
         As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round.
     delay
         Number of rounds until messages arrive; 0: in the same round (SGP).
-    epochs
-        Passes over a node's data between two exchanges; the original takes one minibatch.
+    epochs, steps
+        As in :func:`topofl.algorithms.fedavg`; the original takes one step.
 
     References
     ----------
@@ -251,5 +255,6 @@ def osgp(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    local = sgd_of_rounds(lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip)
+    how = (momentum, lr_decay, weight_decay, clip)
+    local = sgd_of_rounds(lr, batch_size, epochs, *how, steps=steps)
     return chain("osgp", local=local, exchange=push_sum(delay=delay))

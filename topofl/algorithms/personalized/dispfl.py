@@ -3,7 +3,7 @@
 from topofl._support.check import check_choice, check_int, check_probability, check_share
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
-from topofl.algorithms.contract.local import sgd_of_rounds
+from topofl.algorithms.contract.local import Epochs, Steps, sgd_of_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.terms import masked
 from topofl.algorithms.exchanges.masks import MASK, prune_and_average, under_masks
@@ -21,7 +21,8 @@ def dispfl(
     regrow: str = "gradient",
     different_initial: bool = False,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.0,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -75,8 +76,8 @@ def dispfl(
         at random, as in the authors' scripts.
     different_initial
         Whether each node draws its own initial mask, as in the authors' scripts, or all share one.
-    epochs
-        Passes over a node's data per round.
+    epochs, steps
+        As in :func:`topofl.algorithms.fedavg`.
 
     References
     ----------
@@ -97,7 +98,7 @@ def dispfl(
     """
     dense_ratio = check_share("dense_ratio", dense_ratio)
     how = (momentum, lr_decay, weight_decay, clip)
-    local = sgd_of_rounds(lr, batch_size, epochs, *how, terms=[masked(MASK)])
+    local = sgd_of_rounds(lr, batch_size, epochs, *how, steps=steps, terms=[masked(MASK)])
     exchange = prune_and_average(
         dense_ratio,
         check_int("rounds", rounds, minimum=1),

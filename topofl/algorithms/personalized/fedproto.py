@@ -9,7 +9,15 @@ from torch import Tensor
 from topofl._support.check import check_nonnegative, check_switch
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
-from topofl.algorithms.contract.local import Apply, Objective, sgd_descent, train
+from topofl.algorithms.contract.local import (
+    Apply,
+    Epochs,
+    Objective,
+    Steps,
+    epochs_or_steps,
+    sgd_descent,
+    train,
+)
 from topofl.algorithms.contract.phase import Algorithm, Amount, Participation, Phase, chain, sampled
 from topofl.algorithms.contract.round import Models, Part, Round, State, as_part, head, no_state
 from topofl.mixing import average_of
@@ -26,7 +34,8 @@ def fedproto(
     server: bool = True,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -47,7 +56,7 @@ def fedproto(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
+    lr, participation, batch_size, epochs, steps, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`.
     strength
         Weight of the distance to the prototypes, at least 0.
@@ -106,9 +115,9 @@ def fedproto(
     local = train(
         sgd_descent(lr, momentum, lr_decay, weight_decay, clip, reset_momentum=True),
         batch_size=batch_size,
-        epochs=epochs,
         participants=participants,
         objective=near_prototypes,
+        **epochs_or_steps(epochs, steps),
     )
     check_switch("server", server, auto=False)
     exchange = _averaged(layer, participants, server)

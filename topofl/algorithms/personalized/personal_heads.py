@@ -5,7 +5,14 @@ from typing import Any
 from topofl._support.check import check_choice, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
-from topofl.algorithms.contract.local import check_epochs, fine_tuning, sgd_of_rounds
+from topofl.algorithms.contract.local import (
+    Epochs,
+    Passes,
+    Steps,
+    check_epochs,
+    fine_tuning,
+    sgd_of_rounds,
+)
 from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Amount, chain, sampled
 from topofl.algorithms.contract.round import Part, as_part, head
@@ -20,13 +27,14 @@ def fedper(
     *,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
     head: Part | str = head,
-    fine_tune_epochs: int | None = None,
+    fine_tune_epochs: float | None = None,
 ) -> Algorithm:
     """Return FedPer: nodes train body and head together, and the server averages the bodies.
 
@@ -38,7 +46,7 @@ def fedper(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
+    lr, participation, batch_size, epochs, steps, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`.
     head
         The personal part of the model, or the name of a layer.
@@ -66,7 +74,15 @@ def fedper(
     tuned = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
     shared = as_part("head", head).rest
     return averaged_by_server(
-        "fedper", participation, lr, batch_size, epochs, *how, share=shared, tuned=tuned
+        "fedper",
+        participation,
+        lr,
+        batch_size,
+        epochs,
+        *how,
+        steps=steps,
+        share=shared,
+        tuned=tuned,
     )
 
 
@@ -76,13 +92,14 @@ def fedbn(
     *,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
     local: Part | str = "*Norm*()",
-    fine_tune_epochs: int | None = None,
+    fine_tune_epochs: float | None = None,
 ) -> Algorithm:
     """Return FedBN: FedAvg in which each node keeps its own normalization layers.
 
@@ -91,7 +108,7 @@ def fedbn(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
+    lr, participation, batch_size, epochs, steps, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`.
     local
         The layers that each node keeps: by default all whose type has ``Norm`` in its name, such as
@@ -121,7 +138,7 @@ def fedbn(
     tuned = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
     shared = as_part("local", local).rest
     return averaged_by_server(
-        "fedbn", participation, lr, batch_size, epochs, *how, share=shared, tuned=tuned
+        "fedbn", participation, lr, batch_size, epochs, *how, steps=steps, share=shared, tuned=tuned
     )
 
 
@@ -132,14 +149,14 @@ def fedrep(
     head_lr: Rate | None = None,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
-    head_epochs: int = 1,
+    epochs: Passes = 5,
+    head_epochs: Passes = 1,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
     head: Part | str = head,
-    fine_tune_epochs: int | None = None,
+    fine_tune_epochs: float | None = None,
 ) -> Algorithm:
     """Return FedRep: nodes train the head, then the body, and the server averages the bodies.
 
@@ -195,13 +212,14 @@ def fedbabu(
     *,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
     head: Part | str = head,
-    fine_tune_epochs: int | None = 5,
+    fine_tune_epochs: float | None = 5,
     fine_tune_lr: float | None = None,
 ) -> Algorithm:
     """Return FedBABU: only bodies are trained and averaged; heads keep their initial values.
@@ -217,7 +235,7 @@ def fedbabu(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip, head
+    lr, participation, batch_size, epochs, steps, momentum, lr_decay, weight_decay, clip, head
         As in :func:`topofl.algorithms.fedper`.
     fine_tune_epochs
         Passes over a node's own data before the evaluation; 5 in the paper. None: no fine-tuning.
@@ -245,7 +263,14 @@ def fedbabu(
     tuned_lr = lr if fine_tune_lr is None else check_positive("fine_tune_lr", fine_tune_lr)
     tuned = fine_tuning(tuned_lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
     return averaged_by_server(
-        "fedbabu", participation, *local, phase="body", part=shared, share=shared, tuned=tuned
+        "fedbabu",
+        participation,
+        *local,
+        steps=steps,
+        phase="body",
+        part=shared,
+        share=shared,
+        tuned=tuned,
     )
 
 
@@ -257,8 +282,8 @@ def dfedpgp(
     mode: str = "pull",
     head_lr: float = 0.001,
     batch_size: int = 128,
-    epochs: int = 5,
-    head_epochs: int = 1,
+    epochs: Passes = 5,
+    head_epochs: Passes = 1,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,

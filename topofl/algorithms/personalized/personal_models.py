@@ -7,7 +7,15 @@ import torch
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_probability
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, lookahead, mixture
-from topofl.algorithms.contract.local import check_epochs, fine_tuning, sgd_descent, sgd_of_rounds
+from topofl.algorithms.contract.local import (
+    Epochs,
+    Passes,
+    Steps,
+    check_epochs,
+    fine_tuning,
+    sgd_descent,
+    sgd_of_rounds,
+)
 from topofl.algorithms.contract.phase import (
     Algorithm,
     Amount,
@@ -33,7 +41,8 @@ def apfl(
     adaptive: bool = True,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -56,7 +65,7 @@ def apfl(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
+    lr, participation, batch_size, epochs, steps, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`, for both models; `alpha` is updated by plain steps,
         and `clip` applies to the gradient with respect to ``v_i``, which includes the factor
         `alpha`.
@@ -84,7 +93,9 @@ def apfl(
     participants = sampled(participation)
     how = (momentum, lr_decay, weight_decay, clip)
     at = mixture(sgd_descent(lr, *how, reset_momentum=True), share=alpha, adaptive=adaptive)
-    local = sgd_of_rounds(lr, batch_size, epochs, *how, participants=participants, at=at)
+    local = sgd_of_rounds(
+        lr, batch_size, epochs, *how, steps=steps, participants=participants, at=at
+    )
 
     def init(models: Models) -> State:
         return local.init(models) | {"personal": models.flat.clone()}
@@ -115,8 +126,8 @@ def ditto(
     personal_lr: float | None = None,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 2,
-    personal_epochs: int = 3,
+    epochs: Passes = 2,
+    personal_epochs: Passes = 3,
     momentum: float = 0.0,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -184,12 +195,13 @@ def per_fedavg(
     inner_lr: float = 0.01,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
-    fine_tune_epochs: int | None = 1,
+    fine_tune_epochs: float | None = 1,
 ) -> Algorithm:
     """Return first-order Per-FedAvg: meta-learning of a model that nodes adapt in a few steps.
 
@@ -207,7 +219,7 @@ def per_fedavg(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
+    lr, participation, batch_size, epochs, steps, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`; `lr` is the paper's beta. All but `lr` and
         `participation` apply to the outer step only; the inner step is plain SGD.
     inner_lr
@@ -236,7 +248,7 @@ def per_fedavg(
     how = (momentum, lr_decay, weight_decay, clip)
     at, tuned = lookahead(inner_lr), fine_tuning(inner_lr, fine_tune_epochs, batch_size)
     return averaged_by_server(
-        "per_fedavg", participation, lr, batch_size, epochs, *how, at=at, tuned=tuned
+        "per_fedavg", participation, lr, batch_size, epochs, *how, steps=steps, at=at, tuned=tuned
     )
 
 
@@ -249,7 +261,8 @@ def knn_per(
     scale: float = 1.0,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
@@ -272,7 +285,7 @@ def knn_per(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
+    lr, participation, batch_size, epochs, steps, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`.
     k, weight
         Number of neighbors that vote, and their weight between 0 and 1, the paper's lambda. DPFL
@@ -305,5 +318,5 @@ def knn_per(
     )
     how = (momentum, lr_decay, weight_decay, clip)
     return averaged_by_server(
-        "knn_per", participation, lr, batch_size, epochs, *how, neighbors=neighbors
+        "knn_per", participation, lr, batch_size, epochs, *how, steps=steps, neighbors=neighbors
     )

@@ -9,10 +9,12 @@ from topofl._support.check import check_int, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import (
+    Epochs,
+    Steps,
     Training,
     check_amount,
-    check_epochs,
     check_work,
+    epochs_or_steps,
     fine_tuning,
     sgd_descent,
     steps_and_rates,
@@ -41,12 +43,13 @@ def fedavg(
     *,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
-    fine_tune_epochs: int | None = None,
+    fine_tune_epochs: float | None = None,
 ) -> Algorithm:
     """Return FedAvg: a server averages the locally trained models of participating nodes.
 
@@ -65,8 +68,10 @@ def fedavg(
     participation
         Number or fraction of the nodes that participate in each round, or a trace, as in
         :func:`topofl.algorithms.sampled`.
-    epochs
-        Passes over a node's data per round.
+    epochs, steps
+        Passes over a node's data, or minibatch steps, per round: one number or one per node. Give
+        one of the two; by default, nodes train for 5 epochs. Half an epoch, 0.5, takes half of a
+        node's minibatches, rounded up, and the next round continues with the others.
     fine_tune_epochs
         Passes over a node's own data that turn the server's model into a personal one for a second
         evaluation, reported as ``accuracy_fine_tuned``. The step size is `lr` in all rounds. None:
@@ -92,7 +97,9 @@ def fedavg(
     """
     how = (momentum, lr_decay, weight_decay, clip)
     tuned = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
-    return averaged_by_server("fedavg", participation, lr, batch_size, epochs, *how, tuned=tuned)
+    return averaged_by_server(
+        "fedavg", participation, lr, batch_size, epochs, *how, steps=steps, tuned=tuned
+    )
 
 
 @public
@@ -102,12 +109,13 @@ def fedprox(
     strength: float | Sequence[float] = 0.1,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.9,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
-    fine_tune_epochs: int | None = None,
+    fine_tune_epochs: float | None = None,
 ) -> Algorithm:
     """Return FedProx: FedAvg with a proximal term that pulls local models to the server's model.
 
@@ -121,7 +129,7 @@ def fedprox(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
+    lr, participation, batch_size, epochs, steps, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`.
     strength
         The paper's mu, at least 0: one number, or one per node, for example to hold nodes with
@@ -156,7 +164,15 @@ def fedprox(
     tuned = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
     terms = [proximal(strength)]
     return averaged_by_server(
-        "fedprox", participation, lr, batch_size, epochs, *how, terms=terms, tuned=tuned
+        "fedprox",
+        participation,
+        lr,
+        batch_size,
+        epochs,
+        *how,
+        steps=steps,
+        terms=terms,
+        tuned=tuned,
     )
 
 
@@ -166,8 +182,8 @@ def fednova(
     *,
     participation: Amount = 1.0,
     batch_size: int | Sequence[int] = 128,
-    epochs: int | Sequence[int] | None = None,
-    steps: int | Sequence[int] | None = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
     momentum: float = 0.0,
     lr_decay: float = 1.0,
 ) -> Algorithm:
@@ -197,9 +213,10 @@ def fednova(
     participation
         Number or fraction of the nodes that participate in each round, or a trace, as in
         :func:`topofl.algorithms.sampled`.
-    batch_size, epochs, steps
-        As in :func:`topofl.algorithms.train`: one number or one per node, at least 1. Give either
-        `epochs` or `steps`; by default, nodes train for 5 epochs.
+    batch_size
+        As in :func:`topofl.algorithms.train`: one number or one per node, at least 1.
+    epochs, steps
+        As in :func:`topofl.algorithms.fedavg`, and above 0 at every node.
     momentum
         Momentum of the local steps, in [0, 1); it starts from zero in every round.
 
@@ -226,11 +243,9 @@ def fednova(
     True
     """
     participants = sampled(participation)
-    if steps is None and epochs is None:
-        epochs = 5
     descent = sgd_descent(lr, momentum, lr_decay, reset_momentum=True)
     size = check_amount("batch_size", batch_size, least=1)
-    training = Training(descent, size, *check_work(steps, epochs, least=1))
+    training = Training(descent, size, *check_work(**epochs_or_steps(epochs, steps), least=1))
     return chain(
         "fednova", local=_counting(training, momentum, participants), server=_server(participants)
     )
@@ -278,7 +293,12 @@ def _server(participants: Participation) -> Phase:
 
 @public
 def scaffold(
-    lr: Rate, *, participation: Amount = 1.0, batch_size: int = 128, epochs: int = 5
+    lr: Rate,
+    *,
+    participation: Amount = 1.0,
+    batch_size: int = 128,
+    epochs: Epochs = None,
+    steps: Steps = None,
 ) -> Algorithm:
     """Return SCAFFOLD: FedAvg with control variates that correct the local steps.
 
@@ -304,8 +324,8 @@ def scaffold(
     participation
         Number or fraction of the nodes that participate in each round, or a trace, as in
         :func:`topofl.algorithms.sampled`.
-    batch_size, epochs
-        As in :func:`topofl.algorithms.train`.
+    batch_size, epochs, steps
+        As in :func:`topofl.algorithms.fedavg`.
 
     Raises
     ------
@@ -331,7 +351,7 @@ def scaffold(
     training = Training(
         descend(correction(), lr=lr),
         check_int("batch_size", batch_size, minimum=1),
-        epochs=check_epochs("epochs", epochs),
+        *check_work(**epochs_or_steps(epochs, steps)),
     )
     matrix = server_weights()
 
@@ -365,7 +385,8 @@ def scaffold(
 @public
 def feddyn(
     lr: Rate, *, alpha: float = 0.1, participation: Amount = 1.0, batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
 ) -> Algorithm:  # fmt: skip
     """Return FedDyn: federated learning with dynamic regularization.
 
@@ -394,8 +415,8 @@ def feddyn(
     participation
         Number or fraction of the nodes that participate in each round, or a trace, as in
         :func:`topofl.algorithms.sampled`.
-    batch_size, epochs
-        As in :func:`topofl.algorithms.train`.
+    batch_size, epochs, steps
+        As in :func:`topofl.algorithms.fedavg`.
 
     Raises
     ------
@@ -424,8 +445,9 @@ def feddyn(
     """
     participants = sampled(participation)
     alpha = check_positive("alpha", alpha)
-    steps = descend(correction(), proximal(alpha), lr=lr)
-    local = train(steps, batch_size=batch_size, epochs=epochs, participants=participants)
+    descent = descend(correction(), proximal(alpha), lr=lr)
+    work = epochs_or_steps(epochs, steps)
+    local = train(descent, batch_size=batch_size, participants=participants, **work)
     average = server_average(participants=participants, weighted=False)
 
     def init(models: Models) -> State:

@@ -9,7 +9,7 @@ from torch import Tensor
 from topofl._support.check import check_fraction, check_int, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
-from topofl.algorithms.contract.local import train
+from topofl.algorithms.contract.local import Epochs, Steps, epochs_or_steps, train
 from topofl.algorithms.contract.phase import Algorithm, Amount, Phase, chain, sampled
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.terms import Term, adamw
@@ -29,7 +29,8 @@ def fedadam(
     tau: float = 1e-3,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
 ) -> Algorithm:
     """Return FedAdam: FedAvg whose server applies Adam to the mean model change.
 
@@ -62,8 +63,8 @@ def fedadam(
     participation
         Number or fraction of the nodes that participate in each round, as in
         :func:`topofl.algorithms.sampled`.
-    batch_size, epochs
-        As in :func:`topofl.algorithms.train`.
+    batch_size, epochs, steps
+        As in :func:`topofl.algorithms.fedavg`.
 
     Raises
     ------
@@ -95,7 +96,7 @@ def fedadam(
     def squares(square: Tensor, new: Tensor) -> Tensor:
         return square.lerp_(new, 1 - beta2)
 
-    others = (server_lr, lr, participation, batch_size, epochs)
+    others = (server_lr, lr, participation, batch_size, epochs, steps)
     return _adaptive("fedadam", squares, beta1, beta2, tau, *others)
 
 
@@ -109,7 +110,8 @@ def fedyogi(
     tau: float = 1e-3,
     participation: Amount = 1.0,
     batch_size: int = 128,
-    epochs: int = 5,
+    epochs: Epochs = None,
+    steps: Steps = None,
 ) -> Algorithm:
     """Return FedYogi: FedAvg whose server applies Yogi to the mean model change.
 
@@ -119,7 +121,7 @@ def fedyogi(
 
     Parameters
     ----------
-    lr, server_lr, beta1, beta2, tau, participation, batch_size, epochs
+    lr, server_lr, beta1, beta2, tau, participation, batch_size, epochs, steps
         As in :func:`fedadam`.
 
     Raises
@@ -144,14 +146,14 @@ def fedyogi(
     def squares(square: Tensor, new: Tensor) -> Tensor:
         return square.addcmul_(new, torch.sign(square - new), value=beta2 - 1)
 
-    others = (server_lr, lr, participation, batch_size, epochs)
+    others = (server_lr, lr, participation, batch_size, epochs, steps)
     return _adaptive("fedyogi", squares, beta1, beta2, tau, *others)
 
 
 @public
 def fedavgm(
     lr: Rate, *, server_lr: float = 1.0, beta: float = 0.9, participation: Amount = 1.0,
-    batch_size: int = 128, epochs: int = 5,
+    batch_size: int = 128, epochs: Epochs = None, steps: Steps = None,
 ) -> Algorithm:  # fmt: skip
     """Return FedAvgM: FedAvg with heavy-ball momentum at the server.
 
@@ -162,7 +164,7 @@ def fedavgm(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs
+    lr, participation, batch_size, epochs, steps
         As in :func:`fedadam`.
     server_lr
         Step size of the server, above 0; 1 without momentum is FedAvg.
@@ -193,7 +195,7 @@ def fedavgm(
     def direction(change: Tensor, own: State) -> Tensor:
         return own["mean"].mul_(beta).add_(change)
 
-    others = (server_lr, lr, participation, batch_size, epochs)
+    others = (server_lr, lr, participation, batch_size, epochs, steps)
     return _optimized("fedavgm", direction, {"mean": 0.0}, {"beta": beta}, *others)
 
 
@@ -203,7 +205,7 @@ def diloco(
     *,
     outer_lr: float = 0.7,
     outer_momentum: float = 0.9,
-    participation: float | int = 1.0,
+    participation: Amount = 1.0,
     batch_size: int = 128,
     local_steps: int = 500,
     beta1: float = 0.9,
@@ -321,9 +323,9 @@ def _optimized(
     lr: Rate,
     participation: Amount,
     batch_size: int,
-    epochs: int | None = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
     *,
-    steps: int | None = None,
     terms: Sequence[Term] = (),
     weighted: bool = True,
 ) -> Algorithm:
@@ -345,11 +347,6 @@ def _optimized(
         return state
 
     told = {"server_lr": rate, **settings, **average.settings}
-    local = train(
-        descend(*terms, lr=lr),
-        batch_size=batch_size,
-        steps=steps,
-        epochs=epochs,
-        participants=participants,
-    )
+    work = epochs_or_steps(epochs, steps)
+    local = train(descend(*terms, lr=lr), batch_size=batch_size, participants=participants, **work)
     return chain(name, local=local, server=Phase(init, apply, told, rowwise=True))
