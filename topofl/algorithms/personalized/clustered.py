@@ -151,7 +151,7 @@ def _first_models(k: int, models: Models) -> State:
 
 def _choose_model(models: Models, state: State, round: Round) -> State:
     own = state["models"][0]
-    _choose(lambda i: own, len(own), bool(_are_equal(own)), state["cluster"], round)
+    _choose(lambda i: own, own, state["cluster"], round)
     models.flat.copy_(own[state["cluster"].long()])
     return state
 
@@ -175,11 +175,6 @@ def _average_clusters(
     return state
 
 
-def _are_equal(rows: Tensor) -> bool:
-    """Return whether all rows are equal, as at a common start; False without values."""
-    return not rows.is_meta and torch.equal(rows, rows[:1].expand_as(rows))
-
-
 def _numbers(cluster: Tensor) -> np.ndarray:
     """Return the choices of all nodes, (n,) integers; in a dry run, all the same."""
     if cluster.is_meta:
@@ -188,9 +183,12 @@ def _numbers(cluster: Tensor) -> np.ndarray:
 
 
 def _choose(
-    models_of: Callable[[int], Tensor], k: int, equal: bool, cluster: Tensor, round: Round
+    models_of: Callable[[int], Tensor], compared: Tensor, cluster: Tensor, round: Round
 ) -> None:
-    """Set the choice of each node, (n,), by its training losses; at random if models are equal."""
+    """Set the choice of each node, (n,), by its training losses.
+
+    If all rows to be `compared` (k, ...) are equal in the first round, choices are random.
+    """
 
     def lowest(i: int) -> Trial[int]:
         losses = yield models_of(i)
@@ -198,9 +196,9 @@ def _choose(
 
     found = round.cross_evaluate({i: lowest(i) for i in range(round.n)}, "train")
     chosen = [found[i] for i in range(round.n)]
-    if equal and round.t == 0:
-        chosen = round.rng("cluster").integers(k, size=round.n)
     if not cluster.is_meta:
+        if round.t == 0 and torch.equal(compared, compared[:1].expand_as(compared)):
+            chosen = round.rng("cluster").integers(len(compared), size=round.n)
         cluster.copy_(torch.as_tensor(np.array(chosen)))
     round.note("cluster", cluster)
 
@@ -340,8 +338,7 @@ def _choose_head(personal: Part, models: Models, state: State, round: Round) -> 
         _put(tried, models, personal, torch.stack([rows[i] for rows in heads]))
         return tried
 
-    equal = _are_equal(torch.stack([rows[0] for rows in heads]))
-    _choose(with_heads, len(heads), equal, cluster, round)
+    _choose(with_heads, torch.stack([rows[0] for rows in heads]), cluster, round)
     _put(models.flat, models, personal, _chosen(heads, cluster))
     return state
 
