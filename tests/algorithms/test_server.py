@@ -60,6 +60,7 @@ def test_the_nodes_of_a_trace_train_and_send(tmp_path):
             model=model,
             clients=clients,
             rounds=ROUNDS,
+            compute=topofl.Compute(executor="batched"),
             seed=SEED,
             progress=False,
         )

@@ -273,7 +273,7 @@ graphs = partial(each, TopologyError)
 TYPES = rows(
     {
         TypeError: {
-            "`participation` must be a number of nodes or a sh": lambda: algorithms.fedavg(
+            "`participation` must be a number of nodes, a sh": lambda: algorithms.fedavg(
                 0.1, participation="half"
             ),
             "`participation`": lambda: algorithms.fedavg(0.1, participation=True),

@@ -1,6 +1,8 @@
 """What generators of graphs and operations on graphs refuse."""
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -57,7 +59,8 @@ def there(trace):
     return topologies.availability(topologies.ring(6), trace=trace)
 
 
-def written(path, text):
+def written(text):
+    path = Path(tempfile.mkdtemp(), "trace.csv")
     path.write_text(text)
     return path
 
@@ -277,14 +280,18 @@ ROWS = [
     (ValueError, "`trace` must have shape (rounds, 6), got (1, 2)", lambda: there([[1, 0]])),
     (ValueError, "`trace` must have shape (rounds, 6), got (0,)", lambda: there([])),
     (ValueError, "`trace` must hold 0 and 1 only, got 0.5", lambda: there([[0.5] * 6])),
-    (OSError, "No such file", lambda path: there(path / "none.csv")),
+    (
+        OSError,
+        "`trace` must be a file that can be read, got none.csv (No such file or directory)",
+        lambda: there("none.csv"),
+    ),
     (
         ValueError,
         "`trace` must have a line per round with 0 or 1 for each node, separated by commas, line 2",
-        lambda path: there(written(path / "a.csv", "1,1,1,1,1,1\n1,1\n")),
-        lambda path: there(written(path / "b.csv", "1,1,1,1,1,1\n")),
+        lambda: there(written("1,1,1,1,1,1\n1,1\n")),
+        lambda: there(written("1,1,1,1,1,1\n")),
     ),
-    (ValueError, "separated by commas, line 1", lambda path: there(written(path / "c.csv", "2"))),
+    (ValueError, "separated by commas, line 1", lambda: there(written("2"))),
     (ValueError, "`fraction` must be between 0 and 1, got 1.1", lambda: some(fraction=1.1)),
     (
         ValueError,

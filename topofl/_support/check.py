@@ -445,7 +445,7 @@ def as_trace(name: str, value: Any, n: int | None = None) -> np.ndarray:
         nodes = "n" if n is None else n
         raise ValueError(f"`{name}` must have shape (rounds, {nodes}), got {array.shape}")
     if len(others := array[~np.isin(array, (0, 1))]):
-        raise ValueError(f"`{name}` must hold 0 and 1 only, got {shown(others[0])}")
+        raise ValueError(f"`{name}` must hold 0 and 1 only, got {shown(others[0].item())}")
     return array.astype(bool)
 
 
@@ -453,7 +453,12 @@ def _read_trace(name: str, path: Path) -> list[list[int]]:
     """Return the rows of a CSV file of 0 and 1."""
     if path.suffix != ".csv":  # stores of runs hash the contents of these
         raise ValueError(f"`{name}` must be the path of a CSV file, got {path}")
-    rows = [line.split(",") for line in path.read_text("utf-8").splitlines() if line.strip()]
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise OSError(f"`{name}` must be a file that can be read, got {path} ({reason})") from error
+    rows = [line.split(",") for line in text.splitlines() if line.strip()]
     for number, row in enumerate(rows, 1):
         if len(row) != len(rows[0]) or {cell.strip() for cell in row} - {"0", "1"}:
             raise ValueError(

@@ -129,6 +129,7 @@ def _named(
     for key, value in call.arguments.items():
         default = parameters[key].default
         is_default = parameters[key].kind is inspect.Parameter.KEYWORD_ONLY and key not in always
+        is_default &= default is not inspect.Parameter.empty
         table = getattr(value, "label_counts", value)
         if value is None or (is_default and default is not None and value == default):
             continue
