@@ -196,6 +196,7 @@ ROOMS = {
         "exchanges",
         "personalized",
         "asynchronous bias_free byzantine_robust compressed decentralized learned_graphs server",
+        "byzantine_distances",
     ],
     "advice": ["candidates predict", "recommend"],
     "models": ["networks", "changed"],
