@@ -1011,6 +1011,32 @@ def robust(nodes, weights, rounds, *, lr, rule, momentum=0.0, local_steps=1, alp
             put_vector(module, torch.tensor(made, dtype=torch.float64))
 
 
+def fltrust(nodes, weights, rounds, *, lr, momentum=0.0, local_steps=1):
+    """D-SGD in which each node trusts received models by their direction as seen from its last."""
+    for t in range(rounds):
+        last = nodes.flat().tolist()
+        for i, module in enumerate(nodes.modules):
+            for k in range(local_steps):
+                g = nodes.gradient(i, t * local_steps + k)
+                descend(module, nodes.velocities[i], g, lr, momentum)
+        sent = nodes.flat().tolist()
+        for i, module in enumerate(nodes.modules):
+            mine = [x - y for x, y in zip(sent[i], last[i], strict=True)]
+            length = math.hypot(*mine)
+            total, moved = 1.0, mine
+            for j in range(len(sent)):
+                if j == i or weights[i, j] == 0:
+                    continue
+                theirs = [x - y for x, y in zip(sent[j], last[i], strict=True)]
+                product = sum(x * y for x, y in zip(mine, theirs, strict=True))
+                trust = max(0.0, product / (length * math.hypot(*theirs)))
+                scale = trust * length / math.hypot(*theirs)
+                moved = [x + scale * y for x, y in zip(moved, theirs, strict=True)]
+                total += trust
+            made = [x + y / total for x, y in zip(last[i], moved, strict=True)]
+            put_vector(module, torch.tensor(made, dtype=torch.float64))
+
+
 def clipping(tau=None, delta=None):
     """Return the rule that adds weighted differences, clipped to a radius.
 
@@ -1053,6 +1079,70 @@ def trimming(trim):
                 left = left[1:-1]
             made.append((mine + sum(left)) / (1 + len(left)))
         return made
+
+    return rule
+
+
+def apart(one, other):
+    """Return the squared distance of two rows."""
+    return sum((x - y) ** 2 for x, y in zip(one, other, strict=True))
+
+
+def mean_row(rows):
+    """Return the mean of rows."""
+    return [sum(column) / len(column) for column in zip(*rows, strict=True)]
+
+
+def by_krum(rows, attackers):
+    """Return indices of rows in the order of Krum's scores."""
+    closest = max(1, len(rows) - attackers - 2)
+    scores = []
+    for i, row in enumerate(rows):
+        distances = sorted(apart(row, other) for j, other in enumerate(rows) if j != i)
+        scores.append(sum(distances[:closest]))
+    return sorted(range(len(rows)), key=scores.__getitem__)
+
+
+def choosing(attackers, select=1):
+    """Return the rule of the mean of the rows of Krum's smallest scores."""
+
+    def rule(own, received, weights):
+        rows = [own, *received]
+        return mean_row([rows[i] for i in by_krum(rows, attackers)[:select]])
+
+    return rule
+
+
+def bulyan(attackers):
+    """Return Bulyan's rule: Krum chooses rows, one by one, and values near medians are averaged."""
+
+    def rule(own, received, weights):
+        left, chosen = [own, *received], []
+        for _ in range(len(left) - 2 * attackers):
+            chosen.append(left.pop(by_krum(left, attackers)[0]))
+        made = []
+        for column in zip(*chosen, strict=True):
+            median = statistics.median(column)
+            nearest = sorted(column, key=lambda value, median=median: abs(value - median))
+            made.append(statistics.fmean(nearest[: len(chosen) - 2 * attackers]))
+        return made
+
+    return rule
+
+
+def weiszfeld(iterations, smoothing=1e-5):
+    """Return the rule of smoothed Weiszfeld steps from the mean."""
+
+    def rule(own, received, weights):
+        rows = [own, *received]
+        median = mean_row(rows)
+        for _ in range(iterations):
+            shares = [1 / max(smoothing, math.sqrt(apart(median, row))) for row in rows]
+            median = [
+                sum(b * x for b, x in zip(shares, column, strict=True)) / sum(shares)
+                for column in zip(*rows, strict=True)
+            ]
+        return median
 
     return rule
 

@@ -14,6 +14,8 @@ ALL = {
     "noise": attacks.noise(BAD, std=2.0),
     "alie": attacks.alie(BAD, z=1.5),
     "dissensus": attacks.dissensus(BAD, strength=2.0),
+    "inner_product": attacks.inner_product(BAD, epsilon=0.5),
+    "model_replacement": attacks.model_replacement(BAD),
 }
 EACH = pytest.mark.parametrize("attack", ALL.values(), ids=ALL)
 
@@ -120,6 +122,29 @@ def test_dissensus_cancels_gossip(graph, strength):
     assert attacked > 1
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 3.0])
+def test_inner_products_are_those_of_the_mean(epsilon):
+    """The mean of all messages is a multiple of the honest mean, negative for a large epsilon."""
+    sent = models()
+    mean = np.delete(sent.numpy(), BAD, axis=0).mean(0)
+    made = forged(attacks.inner_product(BAD, epsilon=epsilon), sent).numpy()
+    np.testing.assert_allclose(made.mean(0), (5 - 2 * epsilon) / 7 * mean, rtol=1e-13)
+    np.testing.assert_array_equal(
+        np.delete(made, BAD, axis=0), np.delete(sent.numpy(), BAD, axis=0)
+    )
+
+
+def test_replacement_leaves_the_attackers_mean():
+    sent = models()
+    made = forged(attacks.model_replacement(BAD), sent)
+    torch.testing.assert_close(made.mean(0), sent[BAD].mean(0), rtol=0, atol=1e-14)
+    same = forged(attacks.model_replacement(BAD, boost=1.0), sent)
+    torch.testing.assert_close(same, sent, rtol=0, atol=1e-15)
+    mean = np.delete(sent.numpy(), BAD, axis=0).mean(0)
+    made = forged(attacks.model_replacement(BAD, boost=3.0), sent).numpy()
+    np.testing.assert_allclose(made[BAD], 3 * sent.numpy()[BAD] - 2 * mean, rtol=1e-12)
+
+
 def test_a_share_is_drawn_by_its_seed():
     draws = [attacks.drawn(50, 0.2, seed=seed) for seed in range(30)]
     assert all(len(set(nodes)) == 10 and list(nodes) == sorted(nodes) for nodes in draws)
@@ -140,6 +165,8 @@ def test_a_share_is_drawn_by_its_seed():
         (lambda: attacks.noise([1], std=float("nan")), ValueError, "`std`"),
         (lambda: attacks.alie([1], z=float("inf")), ValueError, "`z`"),
         (lambda: attacks.dissensus([1], strength=-0.5), ValueError, "`strength`"),
+        (lambda: attacks.inner_product([1], epsilon=-0.5), ValueError, "`epsilon`"),
+        (lambda: attacks.model_replacement([1], boost=-1.0), ValueError, "`boost`"),
         (lambda: attacks.drawn(10, 0.01), ValueError, "`share`.*0 nodes"),
         (lambda: attacks.drawn(10, 1.0), ValueError, "`share`.*10 nodes"),
         (lambda: attacks.drawn(10, 2), ValueError, "`share`"),

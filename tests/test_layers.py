@@ -196,7 +196,7 @@ ROOMS = {
         "exchanges",
         "personalized",
         "asynchronous bias_free byzantine_robust compressed decentralized learned_graphs",
-        "server worst_node",
+        "byzantine_distances server worst_node",
     ],
     "advice": ["candidates predict", "recommend"],
     "models": ["networks", "changed"],

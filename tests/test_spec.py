@@ -175,7 +175,9 @@ def test_catalogue_is_what_the_packages_export():
     assert list(kinds["augmentation"]) == ["crop_and_flip"]
     assert list(kinds["task"]) == ["classification", "multi_label", "next_token", "regression"]
     assert not {"lazy", "from_weights"} & set(kinds["mixing"])
-    assert list(kinds["attack"]) == ["alie", "dissensus", "noise", "sign_flip"]
+    assert list(kinds["attack"]) == [
+        *("alie", "dissensus", "inner_product", "model_replacement", "noise", "sign_flip"),
+    ]
     assert list(kinds["clock"]) == ["Clock", "exponential", "lognormal"]
     assert set(kinds["compressor"]) == {"no_compression", "quantized", "random_k", "sign", "top_k"}
     assert set(kinds["schedule"]) == {"constant", "cosine", "exponential"}

@@ -23,7 +23,10 @@ from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl._support.text import printable
 
-__all__ = ["Attack", "alie", "dissensus", "drawn", "noise", "sign_flip"]
+__all__ = [
+    *("Attack", "alie", "dissensus", "drawn", "inner_product", "model_replacement", "noise"),
+    "sign_flip",
+]
 
 Forge = Callable[[Tensor, Tensor, Tensor, np.random.Generator], Tensor]
 """(sent, bad, weights, rng) -> forged messages; see :class:`Attack`."""
@@ -278,13 +281,18 @@ def alie(nodes: Sequence[int], z: float | None = None) -> Attack:
 
     def forge(sent: Tensor, bad: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
         del weights, rng
-        honest = sent[[i for i in range(len(sent)) if i not in attack.nodes]]
+        honest = _honest(sent, attack.nodes)
         deviations = _normal_quantile(len(sent), len(attack.nodes)) if chosen is None else chosen
         shifted = honest.mean(0) - deviations * honest.std(0, correction=0)
         return torch.where(bad[:, None], shifted, sent)
 
     attack = Attack("alie", nodes, forge, settings={"z": chosen})
     return attack
+
+
+def _honest(sent: Tensor, attackers: Sequence[int]) -> Tensor:
+    """Return the rows that honest nodes send."""
+    return sent[[i for i in range(len(sent)) if i not in attackers]]
 
 
 def _normal_quantile(n: int, attackers: int) -> float:
@@ -349,3 +357,109 @@ def dissensus(nodes: Sequence[int], strength: float) -> Attack:
         return sent - factors.to(sent.dtype)[:, None] * disagreement
 
     return Attack("dissensus", nodes, forge, to_each=True, settings={"strength": strength})
+
+
+@public
+def inner_product(nodes: Sequence[int], epsilon: float = 0.1) -> Attack:
+    """Return the inner-product manipulation attack (IPM): the negative mean of honest messages.
+
+    ::
+
+        sent_j = -epsilon * mean_i(x_i)    over honest nodes i, for every attacker j
+
+    With gradients, of which the mean then still points along a descent for small `epsilon` and
+    against it above ``(n - m) / m``, for m attackers of n nodes; robust rules that choose messages
+    of small norm or distance may prefer those of attackers. The attack forges whatever is sent,
+    which is models in most methods: it then pulls them towards 0 and beyond.
+
+    Parameters
+    ----------
+    nodes
+        As in :func:`sign_flip`.
+    epsilon
+        Factor of the mean, at least 0; with 0, attackers send zeros. The published code takes 0.1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`sign_flip`.
+
+    References
+    ----------
+    Xie, Koyejo and Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by inner product
+    manipulation" (2019), by epfml/byzantine-robust-decentralized-optimizer, codes/attacks.py,
+    ``IPMAttack``, there over one honest node and its honest neighbors.
+
+    Examples
+    --------
+    >>> attack, models = inner_product([0], epsilon=0.5), torch.tensor([[9.0], [1.0], [3.0]])
+    >>> bad, rng = torch.tensor([True, False, False]), np.random.default_rng(0)
+    >>> attack.forge(models, bad, torch.eye(3), rng).tolist()
+    [[-1.0], [1.0], [3.0]]
+    """
+    epsilon = check_nonnegative("epsilon", epsilon)
+
+    def forge(sent: Tensor, bad: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
+        del weights, rng
+        mean = _honest(sent, attack.nodes).mean(0)
+        return torch.where(bad[:, None], -epsilon * mean, sent)
+
+    attack = Attack("inner_product", nodes, forge, settings={"epsilon": epsilon})
+    return attack
+
+
+@public
+def model_replacement(nodes: Sequence[int], boost: float | None = None) -> Attack:
+    """Return the model replacement attack: attackers boost the difference of their models.
+
+    ::
+
+        sent_j = g + boost * (x_j - g),   g = mean_i(x_i) over honest nodes i, for every attacker j
+
+    With the default `boost`, n nodes over m attackers, the mean of all n messages is the mean of
+    the attackers' models, as if honest nodes had sent nothing: so an average over all nodes, by a
+    server or on the fully connected graph with equal weights, is replaced. The attackers' models
+    are those that they trained on their own data, so give them data with a backdoor
+    (:func:`topofl.data.backdoored`).
+
+    Parameters
+    ----------
+    nodes
+        As in :func:`sign_flip`.
+    boost
+        Factor ``gamma`` of the paper, at least 0: 1 sends models as they are. None: n / m.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`sign_flip`.
+
+    Notes
+    -----
+    In the paper, attackers boost the difference from the last global model, since honest models,
+    which they do not know, are near it once training has converged. Here, as all attackers of this
+    module, they know the messages of the round, and graphs have no global model.
+
+    References
+    ----------
+    Bagdasaryan, Veit, Hua, Estrin and Shmatikov, "How to backdoor federated learning" (2020), by
+    the authors' code, ebagdasa/backdoor_federated_learning, training.py (``scale_weights``).
+
+    Examples
+    --------
+    >>> attack, models = model_replacement([0]), torch.tensor([[9.0], [1.0], [3.0]])
+    >>> bad, rng = torch.tensor([True, False, False]), np.random.default_rng(0)
+    >>> sent = attack.forge(models, bad, torch.eye(3), rng)
+    >>> sent.tolist(), sent.mean().item()
+    ([[23.0], [1.0], [3.0]], 9.0)
+    """
+    factor = None if boost is None else check_nonnegative("boost", boost)
+
+    def forge(sent: Tensor, bad: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
+        del weights, rng
+        mean = _honest(sent, attack.nodes).mean(0)
+        scale = len(sent) / len(attack.nodes) if factor is None else factor
+        return torch.where(bad[:, None], mean + scale * (sent - mean), sent)
+
+    attack = Attack("model_replacement", nodes, forge, settings={"boost": factor})
+    return attack

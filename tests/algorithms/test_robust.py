@@ -20,6 +20,11 @@ MANY = topologies.random_regular(12, 5, seed=3)
 MEDIAN = algorithms.coordinate_median(0.1)
 
 
+def drawn(purpose):
+    """Return the generator of a door's keys."""
+    return np.random.default_rng(len(purpose))
+
+
 def trimmed(trim):
     return algorithms.trimmed_mean(0.1, trim)
 
@@ -39,7 +44,7 @@ def exchanged(algorithm, own, received, shares=None):
     def aggregate(weights, values, rule):
         made.append(rule(values, received, shares))
 
-    door = SimpleNamespace(weights=None, aggregate=aggregate)
+    door = SimpleNamespace(weights=None, aggregate=aggregate, n=len(received) + 1, rng=drawn)
     algorithm.phases["exchange"].apply(SimpleNamespace(flat=own), {}, door)
     return made[0]
 
@@ -97,6 +102,59 @@ def test_messages_that_are_not_finite_are_left_out(options):
     if "delta" not in options:
         torch.testing.assert_close(made, alone)
     assert torch.isfinite(made).all()
+
+
+MINIMAL = {
+    "krum": algorithms.krum(0.1, 2),
+    "several": algorithms.krum(0.1, 2, select=3),
+    "bulyan": algorithms.bulyan(0.1, 2),
+    "geometric_median": algorithms.geometric_median(0.1),
+}
+
+
+def test_krum_on_a_line():
+    """Of 0, 1, 3 and 9, with one closest model, 0 and 1 are at a distance of 1; 0 comes first."""
+    rows = [1.0], [[9.0], [0.0], [3.0]]
+    assert exchanged(algorithms.krum(0.1, 1), *rows).item() == 1
+    assert exchanged(algorithms.krum(0.1, 1, select=2), *rows).item() == 0.5
+    assert exchanged(algorithms.krum(0.1, 0), *rows).item() == 1
+    assert exchanged(algorithms.krum(0.1, 0, select=9), *rows).item() == 13 / 4
+
+
+@pytest.mark.parametrize("d", [1, 2, 7])
+def test_geometric_medians_are_optimal(d):
+    """The sum of distances, which is convex, has no descent: unit vectors to all models cancel."""
+    rows = torch.from_numpy(np.random.default_rng(d).standard_normal((6, 2 * d + 3)))
+    made = exchanged(algorithms.geometric_median(0.1, iterations=3000), rows[0], rows[1:])
+    away = made - rows
+    assert (away / away.norm(dim=1, keepdim=True)).sum(0).norm() < 1e-6
+
+
+@pytest.mark.parametrize("algorithm", MINIMAL.values(), ids=MINIMAL)
+@pytest.mark.parametrize("scale", [10.0, 1e12])
+def test_far_attackers_count_for_nothing(algorithm, scale):
+    """What a rule returns stays within the distances between honest models of one of them."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        good = torch.from_numpy(rng.normal(size=(9, 8)))
+        made = exchanged(algorithm, good[0], torch.cat([good[1:], lies(2, 8, scale, rng)]))
+        assert (made - good).norm(dim=1).min() <= torch.cdist(good, good).max()
+
+
+@pytest.mark.parametrize("name", ["krum", "bulyan", "geometric_median"])
+def test_buckets_are_means_in_a_random_order(name):
+    """Of 15 models in a drawn order, three at a time."""
+    build = {"attackers": 0} if name != "geometric_median" else {}
+    rows = torch.from_numpy(np.random.default_rng(5).standard_normal((15, 4)))
+    order = drawn("buckets").random(15).argsort()
+    assert sorted(order) != order.tolist()
+    means = rows[order].reshape(5, 3, 4).mean(1)
+    method = getattr(algorithms, name)
+    made = exchanged(method(0.1, **build, bucket=3), rows[0], rows[1:])
+    wanted = exchanged(method(0.1, **build), means[0], means[1:])
+    torch.testing.assert_close(made, wanted, rtol=0, atol=1e-13)
+    whole = exchanged(method(0.1, **build, bucket=99), rows[0], rows[1:])
+    torch.testing.assert_close(whole, rows.mean(0), rtol=0, atol=1e-13)
 
 
 def lies(count, d, scale, rng):
@@ -193,6 +251,8 @@ ATTACKS = {
     "noise": attacks.noise(BAD, std=5.0),
     "alie": attacks.alie(BAD, z=3.0),
     "dissensus": attacks.dissensus(BAD, strength=3.0),
+    "inner_product": attacks.inner_product(BAD, epsilon=5.0),
+    "model_replacement": attacks.model_replacement(BAD, boost=40.0),
 }
 
 UNDER = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
@@ -203,6 +263,9 @@ ROBUST = {
     "self_centered_clipping": algorithms.self_centered_clipping(0.4, tau=0.2, batch_size=8),
     "coordinate_median": algorithms.coordinate_median(0.2, batch_size=8),
     "trimmed_mean": algorithms.trimmed_mean(0.2, 2, batch_size=8),
+    "krum": algorithms.krum(0.2, 1, select=2, batch_size=8),
+    "geometric_median": algorithms.geometric_median(0.2, batch_size=8),
+    "fltrust": algorithms.fltrust(0.2, batch_size=8),
 }
 
 
@@ -309,8 +372,32 @@ HALF = "attackers weigh 0.444 at node 4, half of the weight of its neighbors, or
         (clipped(delta=1 / 3), 3, "attackers weigh 0.444 at node 4, more than delta=0.333"),
         (clipped(tau=1.0), 3, HALF),
         (algorithms.self_centered_clipping(0.1, tau=1.0), 3, HALF),
+        (
+            algorithms.krum(0.1, 2),
+            2,
+            "node 3 receives from 3 attackers, more than attackers=2; give attackers=3",
+        ),
+        (
+            algorithms.krum(0.1, 3),
+            3,
+            "node 4 receives from 4 attackers, more than attackers=3; let at most 3 of the 9",
+        ),
+        (
+            algorithms.bulyan(0.1, 1),
+            1,
+            "node 2 receives from 2 attackers, more than attackers=1; let at most 1 of the 9",
+        ),
+        (
+            algorithms.geometric_median(0.1, bucket=2),
+            2,
+            "node 3 receives from 3 attackers, half or more of its 5 buckets of 2 values, its own "
+            "included; let at most 2",
+        ),
     ],
-    ids=["trimmed", "median", "own radius", "fixed radius", "self-centered"],
+    ids=[
+        *("trimmed", "median", "own radius", "fixed radius", "self-centered"),
+        *("krum", "krum of most", "bulyan", "geometric median"),
+    ],
 )
 def test_too_many_attackers_cause_a_warning_before_the_run(algorithm, fine, text):
     assert warned(algorithm, range(fine)) == []

@@ -106,6 +106,10 @@ def test_special_cases_are_other_methods(same):
 OTHER_AVERAGES = {
     "sab": "pushes its gradients, so that the mean of all losses is minimized",
     "coordinate_median": "takes no weighted mean",
+    "bulyan": "takes no weighted mean",
+    "fltrust": "takes means weighted by directions, and does not read the weights",
+    "geometric_median": "takes a mean weighted by distances, and does not read the weights",
+    "krum": "takes no weighted mean",
     "trimmed_mean": "takes no weighted mean, and does not read the weights",
     "dispfl": "averages each parameter over other nodes, whatever the weights",
     "divshare": "nodes send to random peers, whatever the weights",

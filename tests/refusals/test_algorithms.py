@@ -687,6 +687,16 @@ GRAPHS = [
             "`mixing` must give more than 2 * trim neighbors at each",
             "trim=1, node 0 receives from 2 ",
         ),
+        (
+            ("krum", RING, {"attackers": 1}),
+            "`mixing` must give at least 2 * attackers + 3 models at each node",
+            "attackers=1, node 0 must receive from 4 others and receives from 2;",
+        ),
+        (
+            ("bulyan", RING, {"attackers": 0, "bucket": 2}),
+            "`mixing` must give at least 4 * attackers + 3 models at each node",
+            "attackers=0, node 0 must receive from 4 others and receives from 2;",
+        ),
     ),
     *types(
         on_graph,

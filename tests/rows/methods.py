@@ -6,7 +6,7 @@ twins compare it with its naive loop over nodes, `SAME` with other methods in sp
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -20,7 +20,7 @@ import topofl
 from tests import naive, problems
 from tests.algorithms import harness
 from tests.algorithms.harness import BATCH, HEAD, ROUNDS, SEED, WHOLE, N, falling, is_body, is_head
-from topofl import algorithms, clocks, mixing, topologies
+from topofl import algorithms, clocks, data, mixing, topologies
 from topofl._support.seeding import seeded_torch, stream
 
 
@@ -112,8 +112,12 @@ ALGORITHMS: dict[str, Row] = {
         0.1, required={"gamma": 0.1}, killed={"gamma": 0.3, "compressor": "quantized(3)"}
     ),
     # Byzantine-robust
+    "bulyan": Row(0.1, required={"attackers": 0}, killed=MOMENTUM),
     "clipped_gossip": Row(0.1, required={"delta": 0.3}, killed=MOMENTUM),
     "coordinate_median": Row(0.1, killed=MOMENTUM),
+    "fltrust": Row(0.1, killed=MOMENTUM),
+    "geometric_median": Row(0.1, killed=MOMENTUM | {"bucket": 2}),
+    "krum": Row(0.1, required={"attackers": 0}, killed=MOMENTUM | {"select": 2}),
     "self_centered_clipping": Row(0.5, required={"tau": 1.0}),
     "trimmed_mean": Row(0.1, required={"trim": 0}, killed=MOMENTUM),
     # for the worst nodes
@@ -625,10 +629,28 @@ ROBUST = [
     robust("clipped_gossip", naive.clipping(delta=0.3), {"delta": 0.3}),
     robust("coordinate_median", naive.medians, {}),
     robust("trimmed_mean", naive.trimming(1), {"trim": 1}),
+    robust("krum", naive.choosing(0), {"attackers": 0}),
+    robust("geometric_median", naive.weiszfeld(3), {"iterations": 3}),
     *(
         robust("self_centered_clipping", naive.clipping(tau=0.05), {"tau": 0.05}, how)
         for how in ({"lr": 0.5, "alpha": 0.2}, {"lr": 0.5, "alpha": 1.0})
     ),
+]
+
+COMPLETE_OF_SEVEN = {
+    "graph": lambda clients: topologies.fully_connected(7),
+    "clients": [lambda: data.shards(problems.dataset(), 7, 2, seed=0)],
+}
+
+ROBUST += [Twin("fltrust", LOCAL_STEPS, init=init, **SPARSE) for init in ("common", "independent")]
+
+ROBUST += [
+    replace(one, **COMPLETE_OF_SEVEN)
+    for one in (
+        robust("krum", naive.choosing(2), {"attackers": 2}),
+        robust("krum", naive.choosing(1, select=3), {"attackers": 1, "select": 3}),
+        robust("bulyan", naive.bulyan(1), {"attackers": 1}),
+    )
 ]
 
 MEANS = [1.0, 2.5, 1.0, 0.7, 3.0, 1.0]
@@ -925,6 +947,10 @@ SAME = [
         for tau in (float("inf"), 1e6)
     ),
     Same("trimmed_mean", {"trim": 0}, "dsgd", graph=GRID, bytes=True, **UNIFORM),
+    Same("krum", {"attackers": 0, "select": N}, "dsgd", graph=GRID, bytes=True, **UNIFORM),
+    Same("geometric_median", {"bucket": N}, "dsgd", graph=COMPLETE, bytes=True, **UNIFORM),
+    Same("geometric_median", {"smoothing": 1e9}, "dsgd", graph=GRID, bytes=True, **UNIFORM),
+    Same("bulyan", {"attackers": 0}, "dsgd", graph=GRID, bytes=True, **UNIFORM),
     Same(
         "self_centered_clipping",
         {"delta": 0.3, "alpha": 1.0},

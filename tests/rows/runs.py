@@ -236,6 +236,8 @@ ATTACKS = {
     "noise": attacks.noise(nodes=[1, 4], std=0.1),
     "alie": attacks.alie(nodes=[1, 4]),
     "dissensus": attacks.dissensus(nodes=[1, 4], strength=1.0),
+    "inner_product": attacks.inner_product(nodes=[1, 4]),
+    "model_replacement": attacks.model_replacement(nodes=[1, 4]),
 }
 
 ATTACKED = {

@@ -21,7 +21,7 @@ from topofl.mixing import MixingMatrix
 __all__ = ["clipped_gossip", "coordinate_median", "self_centered_clipping", "trimmed_mean"]
 
 
-def _exposure(weights: MixingMatrix, bad: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def exposure(weights: MixingMatrix, bad: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return how many models each node receives, how many from attackers, and their weight.
 
     All are (n,), and 0 for attackers; `bad` are (n,) booleans: the attackers.
@@ -36,7 +36,7 @@ def _exposure(weights: MixingMatrix, bad: np.ndarray) -> tuple[np.ndarray, np.nd
     return received, attackers.astype(int), shares
 
 
-def _denser_graph(n: int, attackers: int, most: int, arguments: str = "") -> str:
+def denser_graph(n: int, attackers: int, most: int, arguments: str = "") -> str:
     """Return the remedy for attackers, of which the fully connected graph tolerates `most`."""
     if attackers <= most:
         return f"use topologies.fully_connected({n}){arguments}"
@@ -45,7 +45,7 @@ def _denser_graph(n: int, attackers: int, most: int, arguments: str = "") -> str
 
 def _beyond_radius(weights: MixingMatrix, bad: np.ndarray, *, delta: float | None) -> str:
     """Return at which node attackers weigh more than is tolerated, or an empty text."""
-    _, _, shares = _exposure(weights, bad)
+    _, _, shares = exposure(weights, bad)
     half = (1 - weights.weights.diagonal()) / 2
     # sums of weights are rounded
     limit = half * (1 - 1e-9) if delta is None else delta * (1 + 1e-9)
@@ -64,7 +64,7 @@ def _beyond_radius(weights: MixingMatrix, bad: np.ndarray, *, delta: float | Non
         remedy = f"give delta={np.ceil(most * 1000) / 1000:g}"
     else:
         share = "" if delta is None else f" and delta={np.ceil(count / n * 1000) / 1000:g}"
-        remedy = _denser_graph(n, count, (n - 2) // 2, share)
+        remedy = denser_graph(n, count, (n - 2) // 2, share)
     name = node_name(weights.nodes, int(over[0]))
     return f"attackers weigh {shares[over[0]]:.3g} at node {name}, {bound}; {remedy}"
 
@@ -270,16 +270,21 @@ def _averaged(alpha: float) -> Term:
     return Term("averaged", update, zeros("average"), elementwise=True, settings={"alpha": alpha})
 
 
-def _beyond_median(weights: MixingMatrix, bad: np.ndarray) -> str:
-    """Return at which node half or more of the values are from attackers, or an empty text."""
-    received, attackers, _ = _exposure(weights, bad)
-    worst = int((attackers / (received + 1)).argmax())
-    if 2 * attackers[worst] < received[worst] + 1:
+def beyond_half(weights: MixingMatrix, bad: np.ndarray, *, bucket: int = 1) -> str:
+    """Return at which node half or more of the values are from attackers, or an empty text.
+
+    If values are averaged in buckets before, an attacker counts for one bucket.
+    """
+    received, attackers, _ = exposure(weights, bad)
+    values = -(-(received + 1) // bucket)
+    worst = int((attackers / values).argmax())
+    if 2 * attackers[worst] < values[worst]:
         return ""
-    remedy = _denser_graph(weights.n, int(bad.sum()), (weights.n - 1) // 2)
+    remedy = denser_graph(weights.n, int(bad.sum()), (-(-weights.n // bucket) - 1) // 2)
+    what = "values" if bucket == 1 else f"buckets of {bucket} values"
     return (
         f"node {node_name(weights.nodes, worst)} receives from {attackers[worst]} attackers, half "
-        f"or more of its {received[worst] + 1} values, its own included; {remedy}"
+        f"or more of its {values[worst]} {what}, its own included; {remedy}"
     )
 
 
@@ -287,7 +292,7 @@ _MAJORITY = Need(
     "an honest majority at each node",
     "fewer than half of the values at an honest node, its own included, may come from attackers",
     "add edges",
-    attacked=_beyond_median,
+    attacked=beyond_half,
     verb="have",
 )
 
@@ -358,7 +363,7 @@ def _median(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
 
 def _too_few(weights: MixingMatrix, *, trim: int) -> str:
     """Return which node receives from others, but from too few to trim, or an empty text."""
-    received, _, _ = _exposure(weights, np.zeros(weights.n, dtype=bool))
+    received, _, _ = exposure(weights, np.zeros(weights.n, dtype=bool))
     few = np.flatnonzero((received > 0) & (received <= 2 * trim))
     if not len(few):
         return ""
@@ -371,7 +376,7 @@ def _too_few(weights: MixingMatrix, *, trim: int) -> str:
 
 def _beyond_trim(weights: MixingMatrix, bad: np.ndarray, *, trim: int) -> str:
     """Return which node receives from the most attackers, if more than `trim`, or an empty text."""
-    _, attackers, _ = _exposure(weights, bad)
+    _, attackers, _ = exposure(weights, bad)
     worst = int(attackers.argmax())
     most = int(attackers[worst])
     if most <= trim:
@@ -380,7 +385,7 @@ def _beyond_trim(weights: MixingMatrix, bad: np.ndarray, *, trim: int) -> str:
         remedy = f"give trim={most}"
     else:
         count = int(bad.sum())
-        remedy = _denser_graph(weights.n, count, (weights.n - 2) // 2, f" and trim={count}")
+        remedy = denser_graph(weights.n, count, (weights.n - 2) // 2, f" and trim={count}")
     name = node_name(weights.nodes, worst)
     return f"node {name} receives from {most} attackers, more than trim={trim}; {remedy}"
 
