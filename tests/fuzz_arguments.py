@@ -82,6 +82,8 @@ def _values() -> dict[str, Any]:
     return {
         **{"n": 8, "k": 3, "m": 2, "p": 0.5, "p_in": 0.9},
         **{"p_out": 0.2, "blocks": 2, "seed": 0, "rounds": 3},
+        **{"angles": [0, 90], "colors": [[1, 0, 0]], "variance": 0.1, "used": topologies.ring},
+        **{"trace": [[1] * 8, [0] * 8]},
         **{"budget": 2, "augment": data.crop_and_flip(padding=1)},
         **{"base": graph, "graph": graph, "topology": graph},
         **{"x": graph, "graphs": [graph], "fail": 0.1},

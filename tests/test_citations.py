@@ -55,7 +55,7 @@ def test_a_history_cites_what_its_run_used():
         rounds=1,
         seed=0,
     )
-    assert cited(topofl.citations(history, metrics.modularity)) == {
+    assert cited(topofl.citations([history, metrics.modularity])) == {
         "alpaydin1998optical": ["digits"],
         "bellet2022dcliques": ["exponential", "shards"],
         "koloskova2019decentralized": ["choco_sgd"],

@@ -6,17 +6,21 @@ The file references.bib has their entries, found by these titles.
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from topofl import _spec, data
 from topofl._support.check import shown
+from topofl._support.public import public
 from topofl._version import __version__
 from topofl.history import History
 
 __all__ = ["citations"]
+
+Used = History | Callable[..., Any]
+"""A run, or what it used."""
 
 _PLACES = {
     "algorithm": ("algorithm",),
@@ -65,7 +69,8 @@ class Work(NamedTuple):
         return same and year == self.fields["year"]
 
 
-def citations(*used: History | Callable[..., Any]) -> str:
+@public
+def citations(used: Used | Sequence[Used]) -> str:
     """Return the BibTeX entries of the methods, graphs and data that runs used, and of topofl.
 
     A comment above each entry says what is cited by it.
@@ -73,8 +78,8 @@ def citations(*used: History | Callable[..., Any]) -> str:
     Parameters
     ----------
     used
-        Histories of runs, and functions of topofl of which a history does not know, such as
-        metrics, networks and weight rules.
+        A history; a function of topofl, such as metrics, networks and weight rules, which a history
+        does not know; or a sequence of these.
 
     Raises
     ------
@@ -94,7 +99,7 @@ def citations(*used: History | Callable[..., Any]) -> str:
     ...     rounds=2,
     ...     seed=0,
     ... )
-    >>> text = topofl.citations(history, metrics.effective_neighbors)
+    >>> text = topofl.citations([history, metrics.effective_neighbors])
     >>> for line in text.splitlines():
     ...     if line.startswith("%"):
     ...         print(line)
@@ -107,10 +112,10 @@ def citations(*used: History | Callable[..., Any]) -> str:
     % exponential
     """
     found: dict[str, Callable[..., Any]] = {}
-    for one in used:
+    for one in used if isinstance(used, list | tuple) else [used]:
         if isinstance(one, History):
             found |= functions_in(one.meta, _PLACES)
-        elif _spec.is_ours(one) and getattr(one, "__name__", ""):
+        elif inspect.isfunction(one) and _spec.is_ours(one):
             found[one.__name__] = one
         else:
             raise TypeError(

@@ -204,7 +204,7 @@ def test_some_training_images_are_drawn_by_the_seed(tmp_path):
     whole, some, other = read(), read(train=10), read(train=10, seed=1)
     assert set(some.train) < set(whole.train)
     assert len(some.train) == 10
-    assert np.bincount(some.labels[some.train]).tolist() == [5, 5]
+    assert np.bincount(some.labels.numpy()[some.train]).tolist() == [5, 5]
     assert some.train.tolist() != other.train.tolist()
     assert (some.val.tolist(), some.test.tolist()) == (whole.val.tolist(), whole.test.tolist())
 

@@ -131,7 +131,9 @@ def test_algorithms_declare_their_fine_tuning():
     assert algorithms.fedbabu(0.1, fine_tune_lr=0.3).fine_tune.settings["lr"] == 0.3
     assert algorithms.fedbabu(0.1, fine_tune_epochs=None).fine_tune is None
     assert algorithms.fedavg(0.1).fine_tune is None
-    with pytest.raises(ValueError, match="`fine_tune_epochs` must be at least 1, got 0"):
+    with pytest.raises(
+        ValueError, match="`fine_tune_epochs` must be a finite number above 0, got 0"
+    ):
         algorithms.fedavg(0.1, fine_tune_epochs=0)
 
 

@@ -20,6 +20,7 @@ from topofl.engine.together import joined
 
 TOGETHER = {
     *(
+        "bulyan",
         "centralized",
         "clipped_gossip",
         "coordinate_median",
@@ -34,6 +35,8 @@ TOGETHER = {
         "dsgd",
         "dsgt",
         "extra",
+        "geometric_median",
+        "krum",
         "local_gt",
         "local_only",
         "noloco",

@@ -163,13 +163,27 @@ FRACTION, SHARE = [(1.0, 0.99), (-0.1, 0.0)], [(1.1, 1.0), (-0.1, 0.0)]
 RANGES = {
     **dict.fromkeys(("lr", "head_lr", "personal_lr", "inner_lr", "fine_tune_lr"), ABOVE_0),
     **dict.fromkeys(("server_lr", "global_lr", "outer_lr", "radius", "clip"), ABOVE_0),
-    **dict.fromkeys(("tau", "eps", "recency_rate", "norm", "scale"), ABOVE_0),
+    **dict.fromkeys(("tau", "eps", "recency_rate", "norm", "scale", "smoothing"), ABOVE_0),
     **dict.fromkeys(("weight_decay", "rate", "noise", "strength", "regulariser"), AT_LEAST_0),
     **dict.fromkeys(("cost", "end", "dual_lr", "mu"), AT_LEAST_0),
     **dict.fromkeys(("batch_size", "local_steps", "epochs", "first_epochs", "head_epochs"), COUNT),
     **dict.fromkeys(("personal_epochs", "fine_tune_epochs", "gossip_steps", "rounds"), COUNT),
-    **dict.fromkeys(("every", "walks", "k", "steps", "fragments", "degree", "cloud_every"), COUNT),
-    **dict.fromkeys(("delay", "trim", "budget"), INDEX),
+    **dict.fromkeys(
+        (
+            "every",
+            "walks",
+            "k",
+            "steps",
+            "fragments",
+            "degree",
+            "cloud_every",
+            "iterations",
+            "bucket",
+            "select",
+        ),
+        COUNT,
+    ),
+    **dict.fromkeys(("delay", "trim", "budget", "attackers"), INDEX),
     **dict.fromkeys(("momentum", "global_momentum", "outer_momentum"), FRACTION),
     **dict.fromkeys(("beta", "beta1", "beta2"), FRACTION),
     **dict.fromkeys(("weight", "alpha", "prune", "threshold"), SHARE),
@@ -211,7 +225,7 @@ OF_METHODS = {
 """Those of single functions; what is true counts as True for the last two."""
 
 UNBOUNDED = {"clock", "compressor", "head", "local", "part"}
-UNBOUNDED |= {"participants", "terms", "name", "kept"}
+UNBOUNDED |= {"participants", "terms", "name", "kept", "groups"}
 """Arguments that are no numbers, choices or switches."""
 
 GIVEN = {

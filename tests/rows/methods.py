@@ -125,7 +125,7 @@ ALGORITHMS: dict[str, Row] = {
     "dr_dsgd": Row(0.5, killed={"local_steps": 2}),
     "drfa": Row(
         0.1,
-        options={"local_steps": 2, "dual_lr": 0.001, "participation": 5},
+        options={"local_steps": 2, "dual_lr": 0.001, "participation": 0.8},
         killed={"participation": 2},
     ),
     # asynchronous

@@ -339,6 +339,7 @@ ROWS = {
         bases.flatmap(
             lambda base: st.fixed_dictionaries({"base": st.just(base), "trace": traces(base.n)})
         ),
+        connected=None,
         directed=is_base_directed,
     ),
     "participation": Row(

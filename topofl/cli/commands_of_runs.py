@@ -189,7 +189,7 @@ def runs(
     topofl runs runs/sweeps
     topofl runs runs/sweeps --where topology.name=ring data.alpha=0.1
     topofl runs runs/sweeps --failed
-    topofl runs runs/sweeps --bibtex > used.bib
+    topofl runs runs/sweeps --bibtex
     topofl runs runs/sweeps --where run.rounds=10 --remove
     """
 

@@ -199,7 +199,7 @@ def _choose(
     if not cluster.is_meta:
         if round.t == 0 and torch.equal(compared, compared[:1].expand_as(compared)):
             chosen = round.rng("cluster").integers(len(compared), size=round.n)
-        cluster.copy_(torch.as_tensor(np.array(chosen)))
+        cluster.copy_(torch.from_numpy(np.array(chosen)))
     round.note("cluster", cluster)
 
 

@@ -182,6 +182,7 @@ def mnist(
     ...     mnist(folder, val=0, verify=False)
     Dataset('mnist (unverified)', inputs=(20, 1, 28, 28), n_classes=10, train=10, val=0, test=10)
     """
+    check_switch("verify", verify, auto=False)
     downscale = check_int("downscale", downscale, minimum=1)
     _, (images, labels, size) = _read_files(
         root, "mnist", _MNIST_MD5, 10, md5=_MNIST_MD5 if verify else {}
