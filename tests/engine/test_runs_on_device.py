@@ -126,6 +126,8 @@ DEPENDING = {
     "clique_averaging": {"_all_equal"},
     # waits as often as the node with most requests, here for its candidates
     "dpfl": {"_answers"},
+    # evaluates a model for each node that is drawn
+    "drfa": {"_local_losses"},
     # averages over all nodes, whose models are then equal, if they chose the same
     "ifca": {"_all_equal", "_mean_mixer", "as_tensor", "evaluate"},
 }
