@@ -238,9 +238,11 @@ THREE = {"participation": 3, "epochs": 1}
 TOP = algorithms.top_k(0.1)
 
 SENT = [
-    *((build(name), 12, 12 * D) for name in ("dsgd", "extra", "d2", "qg_dsgdm", "dadam")),
-    *((build(name), 12, 12 * D) for name in ("ad_psgd", "dp_dsgd", "dfedsam", "coordinate_median")),
+    *((build(name), 12, 12 * D) for name in ("dsgd", "extra", "d2", "edm", "qg_dsgdm")),
+    *((build(name), 12, 12 * D) for name in ("ad_psgd", "dadam", "dp_dsgd", "dfedsam")),
+    (build("coordinate_median"), 12, 12 * D),
     *((build(name), 12, 24 * D) for name in ("dsgt", "local_gt", "sab")),
+    (build("momentum_tracking"), 12, 24 * D),
     (build("dadam", track=True), 12, 24 * D),
     (build("dfedsam", gossip_steps=4), 48, 48 * D),
     (build("push_diging"), 12, 12 * (2 * D + 1)),
@@ -259,6 +261,7 @@ SENT = [
     (build("deepsqueeze", compressor=algorithms.sign()), 12, 12 * (1 + 14 / 4)),
     (build("beer", compressor=algorithms.quantized(7)), 12, 24 * (1 + 14)),  # 15 values: 4 bits
     (build("beer", compressor=algorithms.no_compression()), 12, 24 * D),
+    (build("motef", compressor=algorithms.quantized(7)), 12, 24 * (1 + 14)),
 ]
 """Messages per round on a ring of 6 nodes, and numbers of 4 bytes that they hold."""
 

@@ -33,12 +33,14 @@ TOGETHER = {
         "dfedsam",
         "dsgd",
         "dsgt",
+        "edm",
         "extra",
         "local_gt",
         "local_only",
         "osgp",
         "push_diging",
     ),
+    "momentum_tracking",
     *("qg_dsgdm", "sab", "self_centered_clipping", "trimmed_mean"),
 }
 """Methods whose phases work on the rows of some of the nodes, and ask for no more than weights."""

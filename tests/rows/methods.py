@@ -95,8 +95,10 @@ ALGORITHMS: dict[str, Row] = {
     # bias-free
     "d2": Row(0.1),
     "dsgt": Row(0.1),
+    "edm": Row(0.1),
     "extra": Row(0.1),
     "local_gt": Row(0.05, options={"local_steps": 2}, killed={"local_steps": 2, "global_lr": 0.8}),
+    "momentum_tracking": Row(0.03),
     "push_diging": Row(0.1),
     "sab": Row(0.1),
     # compressed
@@ -107,6 +109,7 @@ ALGORITHMS: dict[str, Row] = {
     "deepsqueeze": Row(
         0.1, required={"gamma": 0.1}, killed={"gamma": 0.3, "compressor": "quantized(3)"}
     ),
+    "motef": Row(0.1, required={"gamma": 0.3}, killed={"compressor": "random_k(0.3)"}),
     # Byzantine-robust
     "clipped_gossip": Row(0.1, required={"delta": 0.3}, killed=MOMENTUM),
     "coordinate_median": Row(0.1, killed=MOMENTUM),
@@ -514,6 +517,11 @@ ON_GRAPHS = [
     ),
     *(Twin(name, rate) for name in ("dsgt", "extra", "d2") for rate in RATES),
     *(Twin("d2", rate | {"lazy": False}) for rate in RATES),
+    *(
+        Twin("edm", rate | {"momentum": 0.8, "lazy": lazy}, function=naive.d2)
+        for rate, lazy in zip(RATES, (True, False), strict=True)
+    ),
+    *(Twin("momentum_tracking", rate | {"momentum": 0.8}) for rate in RATES),
     *(Twin("local_gt", rate | {"local_steps": 3, "global_lr": 0.7}) for rate in RATES),
     *(Twin("push_diging", rate, **PUSHED) for rate in RATES),
     *(Twin("sab", rate, graph=irregular) for rate in RATES),
@@ -523,6 +531,7 @@ ON_GRAPHS = [
         for name in ("choco_sgd", "deepsqueeze", "beer")
     ),
     *(compressed(name, COMPRESSORS[0], **LOCAL_STEPS) for name in ("choco_sgd", "deepsqueeze")),
+    *(compressed("motef", compressor, momentum=0.7) for compressor in COMPRESSORS[:2]),
 ]
 
 SPARSE = {"graph": lambda clients: topologies.random_regular(N, 3, seed=1), **RAGGED}
@@ -735,6 +744,7 @@ SAMPLED = {"epochs": 2, "participation": 0.5}
 ALL_DATA = {"batch_size": WHOLE, "epochs": 1}
 COMMON = {"settings": {"init": "common"}}
 UNIFORM = {"settings": {"mixing": mixing.uniform}}
+METROPOLIS = {"settings": {"mixing": mixing.metropolis_hastings}}
 EXACT = {"settings": {"executor": "looped"}, "within": 0.0}
 STAYING = {"mixing": mixing.from_weights(np.eye(N)), "executor": "looped"}
 COMPLETE, CIRCLE = topologies.fully_connected(N), topologies.ring(N)
@@ -743,6 +753,7 @@ CLIQUES = problems.cliques(problems.equal_clients())
 GRID = topologies.grid(6)
 FEDAVG_OF_STEPS = SAMPLED | {"momentum": 0.0}
 UNCOMPRESSED = LOCAL_STEPS | {"compressor": "no_compression", "gamma": 1.0}
+BEER = {"gamma": 0.3, "compressor": "top_k(0.3)"}
 LARGE_TAU = SAMPLED | {"beta1": 0.0, "tau": 1e12}
 ALL_PEERS = [
     {"k": N - 1, "header_sign": "literal"},
@@ -792,6 +803,12 @@ GOSSIPS = {"again": algorithms.gossip(), "once_more": algorithms.gossip()}
 SAME = [
     Same("dsgt", {}, "dsgd", graph=COMPLETE),
     Same("d2", {"lazy": False}, "dsgd", graph=COMPLETE),
+    *(Same("edm", rate | {"momentum": 0.0}, "d2", rate, CIRCLE, bytes=True) for rate in RATES),
+    *(
+        Same("momentum_tracking", rate | {"momentum": 0.0}, "sab", rate, CIRCLE, **METROPOLIS)
+        for rate in RATES
+    ),
+    Same("motef", {"momentum": 0.0} | BEER, "beer", BEER, CIRCLE, bytes=True),
     Same("scaffold", ALL_DATA, "dsgd", {"batch_size": WHOLE}, others=COMPLETE),
     *(
         Same("local_gt", rate | {"local_steps": 1}, "dsgt", rate, CIRCLE, within=1e-10)
