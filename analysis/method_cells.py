@@ -110,7 +110,16 @@ LEFT_OUT = {
 _WORST = "minimizes the loss of the worst nodes, whose optimum is another one"
 LEFT_OUT |= dict.fromkeys(("ad_gda", "dr_dsgd", "drfa"), _WORST)
 LEFT_OUT |= dict.fromkeys(
-    ("hierfavg", "bulyan", "fltrust", "geometric_median", "krum"),
+    (
+        "hierfavg",
+        "bulyan",
+        "fltrust",
+        "geometric_median",
+        "krum",
+        "edm",
+        "momentum_tracking",
+        "motef",
+    ),
     "was added after the study was run",
 )
 """Methods that are not compared, with the reason."""

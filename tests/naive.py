@@ -955,6 +955,24 @@ def dsgt(nodes, weights, rounds, *, lr):
         tracked = mixed(weights, tracked)
 
 
+def momentum_tracking(nodes, weights, rounds, *, lr, momentum):
+    """Momentum Tracking, as its authors store it: momentum m, and c, which is m minus the tracked.
+
+    x <- W x - lr (m - c), then c <- W (c - m) + m.
+    """
+    momenta = [still(module) for module in nodes.modules]
+    corrections = [still(module) for module in nodes.modules]
+    for t in range(rounds):
+        g = [nodes.gradient(i, t) for i in range(len(nodes.modules))]
+        momenta = combined(lambda m, now: momentum * m + now, momenta, g)
+        average(nodes.modules, weights)
+        for module, m, c in zip(nodes.modules, momenta, corrections, strict=True):
+            for p, m_p, c_p in zip(module.parameters(), m, c, strict=True):
+                p.data.sub_(lr(t, 0) * (m_p - c_p))
+        apart = combined(lambda c, m: c - m, corrections, momenta)
+        corrections = combined(lambda c, m: c + m, mixed(weights, apart), momenta)
+
+
 def scaffold(nodes, members, rounds, *, lr, epochs):
     """SCAFFOLD; a control becomes the mean gradient of its node's steps.
 
@@ -1500,17 +1518,19 @@ def extra(nodes, weights, rounds, *, lr):
         x_before, g_before = x, g
 
 
-def d2(nodes, weights, rounds, *, lr, lazy=True):
+def d2(nodes, weights, rounds, *, lr, lazy=True, momentum=0.0):
     """D^2: X2 = V (X1 + r (X1 - X0) - lr (G1 - G0)), X1 = V (X0 - lr G0).
 
-    r is lr divided by the previous lr; the published form has r = 1.
+    r is lr divided by the previous lr; the published form has r = 1. With momentum, as in EDM, G
+    are running averages of gradients.
     """
     v = (np.eye(len(nodes.modules)) + weights) / 2 if lazy else weights
     x_before = []
-    g_before = []
+    g_before = [still(module) for module in nodes.modules]
     for t in range(rounds):
         x = [copied(module) for module in nodes.modules]
         g = [nodes.gradient(i, t) for i in range(len(nodes.modules))]
+        g = combined(lambda m, now: momentum * m + (1 - momentum) * now, g_before, g)
         new = combined(lambda x1, g1, t=t: x1 - lr(t, 0) * g1, x, g)
         if t > 0:
             r = lr(t, 0) / lr(t - 1, 0)
@@ -1861,13 +1881,20 @@ def deepsqueeze(nodes, weights, rounds, *, lr, compressor, gamma, momentum=0.0, 
             put_vector(nodes.modules[i], halves[i] + gamma * pull(weights, sent, i))
 
 
-def beer(nodes, weights, rounds, *, lr, compressor, gamma):
+def motef(nodes, weights, rounds, *, lr, compressor, gamma, momentum):
+    """MoTEF: BEER that tracks running averages of gradients."""
+    beer(nodes, weights, rounds, lr=lr, compressor=compressor, gamma=gamma, momentum=momentum)
+
+
+def beer(nodes, weights, rounds, *, lr, compressor, gamma, momentum=0.0):
     """BEER: models X, trackers V, estimates H and G, as in the paper but for the first G, Q(V)."""
     n = len(nodes.modules)
     models = [vector_of(module) for module in nodes.modules]
     h = g = tracked = old = [torch.zeros_like(x) for x in models]
     for t in range(rounds):
         new = [torch.cat([p.flatten() for p in nodes.gradient(i, t)]) for i in range(n)]
+        if t > 0:
+            new = [momentum * old[i] + (1 - momentum) * new[i] for i in range(n)]
         tracked = [tracked[i] + gamma * pull(weights, g, i) + new[i] - old[i] for i in range(n)]
         old = new
         left = [v - u for v, u in zip(tracked, g, strict=True)]

@@ -53,6 +53,7 @@ ALSO_PUBLIC = ("topofl.algorithms", "topofl.topologies")
 TITLES = {
     "asynchronous": "Methods: asynchronous",
     "bias_free": "Methods: no bias from heterogeneous data",
+    "bias_free_momentum": "Methods: no bias, with momentum",
     "byzantine_robust": "Methods: robust against attackers",
     "compressed": "Methods: compressed messages",
     "decentralized": "Methods: decentralized",

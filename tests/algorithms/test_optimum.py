@@ -39,6 +39,10 @@ EXACT = [
     (whole("extra"), RING, 200),
     (whole("d2"), RING, 200),
     (whole("d2", lazy=False), topologies.path(N), 200),
+    (whole("edm", momentum=0.5), RING, 300),
+    (whole("edm", momentum=0.5, lazy=False), topologies.path(N), 300),
+    (whole("momentum_tracking", 0.05, momentum=0.5), RING, 300),
+    (whole("momentum_tracking", 0.05, momentum=0.5), PAIRS, 300),
     (whole("push_diging"), irregular(), 200),
     (whole("push_diging"), RANDOM, 200),
     (whole("sab"), irregular(), 200),
@@ -109,6 +113,8 @@ EXPONENTIAL = topologies.exponential(N, directed=True)
 
 TRACKING = [
     *((algorithms.dsgt(LR, **SMALL), graph) for graph in (RING, PAIRS)),
+    *((algorithms.momentum_tracking(LR, **SMALL), graph) for graph in (RING, PAIRS)),
+    (algorithms.motef(LR, gamma=0.3, compressor="top_k(0.3)", **SMALL), RING),
     (algorithms.push_diging(LR, **SMALL), topologies.random_out(N, 2, seed=2)),
     (algorithms.push_diging(LR, **SMALL), topologies.random_out(N, 1, seed=5)),
     (algorithms.sab(LR, **SMALL), irregular()),
@@ -125,12 +131,16 @@ TRACKING = [
 ]
 
 
+KEPT = {"momentum_tracking": "momentum", "motef": "average"}
+"""What nodes track where it is not their last gradients."""
+
+
 @pytest.mark.parametrize(("algorithm", "graph"), TRACKING, ids=lambda one: str(one)[:40])
 def test_what_is_tracked_has_the_sum_of_the_gradients(algorithm, graph):
     seen = states(algorithm, graph)
     assert len(seen) == ROUNDS
     for state in seen:
-        tracked, gradient = state["tracked"], state["gradient"]
+        tracked, gradient = state["tracked"], state[KEPT.get(algorithm.name, "gradient")]
         torch.testing.assert_close(tracked.sum(0), gradient.sum(0), rtol=0, atol=1e-12)
         assert not torch.allclose(tracked, gradient, atol=1e-4), "nothing was mixed"
 
@@ -141,6 +151,7 @@ CORRECTED = [
     (algorithms.extra(LR, **SMALL), RING, "exchange"),
     (algorithms.d2(LR, **SMALL), RING, "exchange"),
     (algorithms.d2(LR, lazy=False, **SMALL), topologies.path(N), "exchange"),
+    (algorithms.edm(LR, **SMALL), RING, "exchange"),
 ]
 
 

@@ -137,6 +137,9 @@ def test_names_are_the_calls_that_made_the_graphs(name, data):
     if "label_counts" in arguments:
         n, classes = arguments["label_counts"].shape
         assert graph.name.startswith(f"{name}(label_counts[{n}x{classes}], ")
+    elif "trace" in arguments:
+        n_rounds, n = len(arguments["trace"]), graph.n
+        assert graph.name == f"{name}({arguments['base'].name}, trace[{n_rounds}x{n}])"
     else:
         again = called(graph.name, **arguments)
         assert all(same(a, b) for a, b in zip(rounds(graph), rounds(again), strict=True))

@@ -107,7 +107,6 @@ OTHER_AVERAGES = {
     "sab": "pushes its gradients, so that the mean of all losses is minimized",
     "coordinate_median": "takes no weighted mean",
     "bulyan": "takes no weighted mean",
-    "fltrust": "takes means weighted by directions, and does not read the weights",
     "geometric_median": "takes a mean weighted by distances, and does not read the weights",
     "krum": "takes no weighted mean",
     "trimmed_mean": "takes no weighted mean, and does not read the weights",
@@ -243,9 +242,13 @@ THREE = {"participation": 3, "epochs": 1}
 TOP = algorithms.top_k(0.1)
 
 SENT = [
-    *((build(name), 12, 12 * D) for name in ("dsgd", "extra", "d2", "qg_dsgdm", "dadam", "noloco")),
+    *(
+        (build(name), 12, 12 * D)
+        for name in ("dsgd", "extra", "d2", "edm", "qg_dsgdm", "dadam", "noloco")
+    ),
     *((build(name), 12, 12 * D) for name in ("ad_psgd", "dp_dsgd", "dfedsam", "coordinate_median")),
     *((build(name), 12, 24 * D) for name in ("dsgt", "local_gt", "sab")),
+    (build("momentum_tracking"), 12, 24 * D),
     (build("dadam", track=True), 12, 24 * D),
     (build("dfedsam", gossip_steps=4), 48, 48 * D),
     (build("push_diging"), 12, 12 * (2 * D + 1)),
@@ -272,6 +275,7 @@ SENT = [
     (build("deepsqueeze", compressor=algorithms.sign()), 12, 12 * (1 + 14 / 4)),
     (build("beer", compressor=algorithms.quantized(7)), 12, 24 * (1 + 14)),  # 15 values: 4 bits
     (build("beer", compressor=algorithms.no_compression()), 12, 24 * D),
+    (build("motef", compressor=algorithms.quantized(7)), 12, 24 * (1 + 14)),
 ]
 """Messages per round on a ring of 6 nodes, and numbers of 4 bytes that they hold."""
 

@@ -107,8 +107,10 @@ def squared(outputs, targets):
 
 
 WAITED = {
-    # each step of a walk waits for the one before
-    **{name: {} for name in ARGUMENTS if name != "random_walks"},
+    # each step of a walk waits for the one before; the others need six nodes, or more than four
+    **{
+        name: {} for name in ARGUMENTS if name not in ("random_walks", "hierfavg", "krum", "bulyan")
+    },
     "linear": {"name": "dsgd", "model": problems.linear()},
     "frozen": {"name": "fedavg", "on_divergence": "freeze"},
     "some nodes": {"name": "dsgd", "nodes": 3},
@@ -126,8 +128,8 @@ DEPENDING = {
     "clique_averaging": {"_all_equal"},
     # waits as often as the node with most requests, here for its candidates
     "dpfl": {"_answers"},
-    # evaluates a model for each node that is drawn
-    "drfa": {"_local_losses"},
+    # evaluate the models of the nodes, one after another
+    **dict.fromkeys(("drfa", "dr_dsgd", "ad_gda"), {"_local_losses"}),
     # averages over all nodes, whose models are then equal, if they chose the same
     "ifca": {"_all_equal", "_mean_mixer", "as_tensor", "evaluate"},
 }

@@ -34,6 +34,7 @@ TOGETHER = {
         "dfedsam",
         "dsgd",
         "dsgt",
+        "edm",
         "extra",
         "geometric_median",
         "krum",
@@ -43,6 +44,7 @@ TOGETHER = {
         "osgp",
         "push_diging",
     ),
+    "momentum_tracking",
     *("qg_dsgdm", "sab", "self_centered_clipping", "trimmed_mean"),
 }
 """Methods whose phases work on the rows of some of the nodes, and ask for no more than weights."""

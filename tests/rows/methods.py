@@ -99,8 +99,10 @@ ALGORITHMS: dict[str, Row] = {
     # bias-free
     "d2": Row(0.1),
     "dsgt": Row(0.1),
+    "edm": Row(0.1),
     "extra": Row(0.1),
     "local_gt": Row(0.05, options={"local_steps": 2}, killed={"local_steps": 2, "global_lr": 0.8}),
+    "momentum_tracking": Row(0.03),
     "push_diging": Row(0.1),
     "sab": Row(0.1),
     # compressed
@@ -111,6 +113,7 @@ ALGORITHMS: dict[str, Row] = {
     "deepsqueeze": Row(
         0.1, required={"gamma": 0.1}, killed={"gamma": 0.3, "compressor": "quantized(3)"}
     ),
+    "motef": Row(0.1, required={"gamma": 0.3}, killed={"compressor": "random_k(0.3)"}),
     # Byzantine-robust
     "bulyan": Row(0.1, required={"attackers": 0}, killed=MOMENTUM),
     "clipped_gossip": Row(0.1, required={"delta": 0.3}, killed=MOMENTUM),
@@ -603,6 +606,11 @@ ON_GRAPHS = [
     ),
     *(Twin(name, rate) for name in ("dsgt", "extra", "d2") for rate in RATES),
     *(Twin("d2", rate | {"lazy": False}) for rate in RATES),
+    *(
+        Twin("edm", rate | {"momentum": 0.8, "lazy": lazy}, function=naive.d2)
+        for rate, lazy in zip(RATES, (True, False), strict=True)
+    ),
+    *(Twin("momentum_tracking", rate | {"momentum": 0.8}) for rate in RATES),
     *(Twin("local_gt", rate | {"local_steps": 3, "global_lr": 0.7}) for rate in RATES),
     *(Twin("push_diging", rate, **PUSHED) for rate in RATES),
     *(Twin("sab", rate, graph=irregular) for rate in RATES),
@@ -612,6 +620,7 @@ ON_GRAPHS = [
         for name in ("choco_sgd", "deepsqueeze", "beer")
     ),
     *(compressed(name, COMPRESSORS[0], **LOCAL_STEPS) for name in ("choco_sgd", "deepsqueeze")),
+    *(compressed("motef", compressor, momentum=0.7) for compressor in COMPRESSORS[:2]),
 ]
 
 SPARSE = {"graph": lambda clients: topologies.random_regular(N, 3, seed=1), **RAGGED}
@@ -848,6 +857,7 @@ SAMPLED = {"epochs": 2, "participation": 0.5}
 ALL_DATA = {"batch_size": WHOLE, "epochs": 1}
 COMMON = {"settings": {"init": "common"}}
 UNIFORM = {"settings": {"mixing": mixing.uniform}}
+METROPOLIS = {"settings": {"mixing": mixing.metropolis_hastings}}
 EXACT = {"settings": {"executor": "looped"}, "within": 0.0}
 STAYING = {"mixing": mixing.from_weights(np.eye(N)), "executor": "looped"}
 COMPLETE, CIRCLE = topologies.fully_connected(N), topologies.ring(N)
@@ -858,6 +868,7 @@ HALVES = topologies.random_cliques(N, N // 2, seed=1)
 PLAIN = {"epochs": 2, "momentum": 0.0}
 FEDAVG_OF_STEPS = SAMPLED | {"momentum": 0.0}
 UNCOMPRESSED = LOCAL_STEPS | {"compressor": "no_compression", "gamma": 1.0}
+BEER = {"gamma": 0.3, "compressor": "top_k(0.3)"}
 LARGE_TAU = SAMPLED | {"beta1": 0.0, "tau": 1e12}
 ALL_PEERS = [
     {"k": N - 1, "header_sign": "literal"},
@@ -932,6 +943,12 @@ SAME = [
         {"steps": 4, "momentum": 0.0},
         **EIGHTS,
     ),
+    *(Same("edm", rate | {"momentum": 0.0}, "d2", rate, CIRCLE, bytes=True) for rate in RATES),
+    *(
+        Same("momentum_tracking", rate | {"momentum": 0.0}, "sab", rate, CIRCLE, **METROPOLIS)
+        for rate in RATES
+    ),
+    Same("motef", {"momentum": 0.0} | BEER, "beer", BEER, CIRCLE, bytes=True),
     Same("scaffold", ALL_DATA, "dsgd", {"batch_size": WHOLE}, others=COMPLETE),
     *(
         Same("local_gt", rate | {"local_steps": 1}, "dsgt", rate, CIRCLE, within=1e-10)

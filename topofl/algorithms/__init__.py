@@ -15,6 +15,7 @@ from types import FunctionType as _FunctionType
 from topofl.algorithms.asynchronous.nodes_and_walks import *
 from topofl.algorithms.asynchronous.timed import *
 from topofl.algorithms.bias_free import *
+from topofl.algorithms.bias_free_momentum import *
 from topofl.algorithms.byzantine_distances import *
 from topofl.algorithms.byzantine_robust import *
 from topofl.algorithms.compressed import *

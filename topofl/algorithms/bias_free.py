@@ -1,10 +1,11 @@
-"""Methods without the bias of D-SGD: gradient tracking, EXTRA, D^2, K-GT, Push-DIGing and S-AB."""
+"""Methods without the bias of D-SGD: DSGT, EXTRA, D^2, EDM, K-GT, Push-DIGing and S-AB."""
 
 import torch
+from torch import Tensor
 
-from topofl._support.check import check_int, check_positive, check_switch
+from topofl._support.check import check_fraction, check_int, check_positive, check_switch
 from topofl._support.public import public
-from topofl.algorithms.contract.descent import Rate, descend
+from topofl.algorithms.contract.descent import Descend, Rate, descend
 from topofl.algorithms.contract.local import Training, steps_and_rates, train
 from topofl.algorithms.contract.needs import (
     doubly_stochastic,
@@ -16,10 +17,10 @@ from topofl.algorithms.contract.needs import (
 )
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State, no_state
-from topofl.algorithms.contract.terms import correction, tracking, zeros
+from topofl.algorithms.contract.terms import Step, Term, correction, tracking, zeros
 from topofl.algorithms.exchanges.average import gossip_with, pushed_weights
 
-__all__ = ["d2", "dsgt", "extra", "local_gt", "push_diging", "sab"]
+__all__ = ["d2", "dsgt", "edm", "extra", "local_gt", "push_diging", "sab"]
 
 
 @public
@@ -231,8 +232,12 @@ def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
     >>> bool(exact["bytes"][-1] == plain["bytes"][-1])
     True
     """
+    return _exact_diffusion("d2", descend(lr=lr), lazy, batch_size)
+
+
+def _exact_diffusion(name: str, steps: Descend, lazy: bool, batch_size: int) -> Algorithm:
+    """Return D^2 along the directions of some local steps."""
     lazy = bool(check_switch("lazy", lazy, auto=False))
-    steps = descend(lr=lr)
 
     def mix_corrected(models: Models, state: State, round: Round) -> State:
         flat = models.flat
@@ -249,7 +254,79 @@ def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
 
     settings = {"weights": "round", "lazy": lazy}
     exchange = Phase(zeros("correction"), mix_corrected, settings, rowwise=True)
-    return chain("d2", local=train(steps, batch_size=batch_size), exchange=exchange)
+    return chain(name, local=train(steps, batch_size=batch_size), exchange=exchange)
+
+
+@public
+@needing(static, symmetric, doubly_stochastic)
+@needing(_ABOVE_MINUS_THIRD, when={"lazy": False})
+def edm(lr: Rate, *, momentum: float = 0.9, lazy: bool = True, batch_size: int = 128) -> Algorithm:
+    """Return exact diffusion with momentum (EDM): D^2 along running averages of gradients.
+
+    Per round, for every node i with model ``x_i``, an average ``m_i`` of its gradients and a
+    correction ``c_i``, which start at 0, and ``V = (I + W) / 2`` (``W`` itself if not `lazy`)::
+
+        m_i = momentum * m_i + (1 - momentum) * grad F(x_i; S_i)
+        p_i = x_i - lr * m_i
+        x_i = sum_j V[i, j] (p_j + lr * c_j),   c_i = (x_i - p_i) / lr
+
+    With all models and averages as the rows of ``X^t`` and ``M^t``, and a constant `lr`::
+
+        X^(t+2) = V (2 X^(t+1) - X^t - lr * (M^(t+1) - M^t))
+
+    The averages stay at their nodes, and a message holds one model, as in D-SGD. With a momentum of
+    0, the method is :func:`topofl.algorithms.d2`, with the same requirements on the graph and the
+    same corrections. With full batches and a small enough constant `lr`, all models converge to the
+    optimum of the mean loss, however different the data of nodes are.
+
+    Parameters
+    ----------
+    lr
+        A number, or a schedule ``lr(round, step)``; as in :func:`topofl.algorithms.d2`.
+    momentum
+        In [0, 1). Averages are as large as gradients: a momentum does not lengthen steps. As they
+        start at 0, the first steps are shorter than those of :func:`topofl.algorithms.d2`.
+    lazy
+        Whether exchanges use ``(I + W) / 2`` instead of ``W``; the authors' code uses ``W``.
+    batch_size
+        As in :func:`topofl.algorithms.train`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is out of its range or of another type; at the start of a run without `lazy`, if
+        an eigenvalue of ``W`` is not above -1/3.
+
+    References
+    ----------
+    Hu, Chen, Liu and Mao, "A bias-correction decentralized stochastic gradient algorithm with
+    momentum acceleration" (2025), as in the repository Salsola-Tragus-L/edm, ``algorithms.py``.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.shards(data.digits(), n=10, seed=0)
+    >>> how = {"model": models.logistic_regression(64), "clients": clients}
+    >>> how |= {"topology": topologies.ring(10), "rounds": 80, "seed": 0}
+    >>> exact, plain = (topofl.run(one(lr=0.1), **how) for one in (edm, algorithms.dsgd))
+    >>> bool(exact.last("loss").mean() < plain.last("loss").mean())
+    True
+    >>> bool(exact["bytes"][-1] == plain["bytes"][-1])
+    True
+    """
+    steps = descend(_averaged(check_fraction("momentum", momentum)), lr=lr)
+    return _exact_diffusion("edm", steps, lazy, batch_size)
+
+
+def _averaged(momentum: float) -> Term:
+    """Return the term of running averages of gradients."""
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        return own["average"].lerp_(g, 1 - momentum)
+
+    settings = {"momentum": momentum}
+    return Term("averaged", update, zeros("average"), elementwise=True, settings=settings)
 
 
 @public

@@ -1,18 +1,19 @@
-"""Methods whose messages are compressed: CHOCO-SGD, BEER and DeepSqueeze."""
+"""Methods whose messages are compressed: CHOCO-SGD, BEER, MoTEF and DeepSqueeze."""
 
 from functools import lru_cache, partial
 
 from scipy.sparse.csgraph import connected_components
+from torch import Tensor
 
 from topofl._linalg import spectral
-from topofl._support.check import TOLERANCE, check_share
+from topofl._support.check import TOLERANCE, check_fraction, check_share
 from topofl._support.public import public
-from topofl.algorithms.contract.descent import Rate, descend
+from topofl.algorithms.contract.descent import Descend, Rate, descend
 from topofl.algorithms.contract.local import dsgd_steps, train
 from topofl.algorithms.contract.needs import Need, doubly_stochastic, needing, static, symmetric
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.terms import tracking
+from topofl.algorithms.contract.terms import Step, Term, tracking, zeros
 from topofl.algorithms.exchanges.compressors import (
     TOP_TENTH,
     Compressor,
@@ -24,7 +25,7 @@ from topofl.algorithms.exchanges.compressors import (
 )
 from topofl.mixing import MixingMatrix
 
-__all__ = ["beer", "choco_sgd", "deepsqueeze"]
+__all__ = ["beer", "choco_sgd", "deepsqueeze", "motef"]
 
 
 _consensus_step = partial(check_share, "gamma", remedy="1 is full averaging")
@@ -224,8 +225,14 @@ def beer(
     >>> round(float(plain["bytes"][-1] / compressed["bytes"][-1]), 1)
     4.0
     """
+    return _tracked("beer", descend(tracking(), lr=lr), gamma, compressor, batch_size)
+
+
+def _tracked(
+    name: str, steps: Descend, gamma: float, compressor: Compressor | str, batch_size: int
+) -> Algorithm:
+    """Return local steps along what is tracked, and the exchange of BEER."""
     compressor, gamma = check_compressor(compressor), _consensus_step(gamma)
-    local = train(descend(tracking(), lr=lr), batch_size=batch_size)
 
     def apply(models: Models, state: State, round: Round) -> State:
         tracked = round.state("local")["tracked"]
@@ -238,7 +245,98 @@ def beer(
         return state
 
     exchange = compressed_exchange(compressor, gamma, ("models", "tracked"), apply)
-    return chain("beer", local=local, exchange=exchange)
+    return chain(name, local=train(steps, batch_size=batch_size), exchange=exchange)
+
+
+@public
+@needing(static, doubly_stochastic)
+def motef(
+    lr: Rate,
+    *,
+    gamma: float,
+    momentum: float = 0.9,
+    compressor: Compressor | str = TOP_TENTH,
+    batch_size: int = 128,
+) -> Algorithm:
+    """Return MoTEF: momentum tracking with compressed messages.
+
+    Per round, for every node i with an average ``m_i`` of its gradients, and estimates ``h_i`` of
+    its model and ``u_i`` of its tracked average, which all its neighbors also store; all start at
+    0::
+
+        m_i'    = momentum * m_i + (1 - momentum) * grad F(theta_i; S_i)
+            (in round 0 the gradient)
+        y_i     = y_i + m_i' - m_i,   m_i = m_i'
+        theta_i = theta_i - lr * y_i + gamma * sum_j W[i, j] (h_j - h_i)
+        h_j     = h_j + Q(theta_j - h_j), u_j = u_j + Q(y_j - u_j) (both Q are sent; also for j = i)
+        y_i     = y_i + gamma * sum_j W[i, j] (u_j - u_i)
+
+    The mean of ``y`` over nodes always equals the mean of their averages. With a momentum of 0, the
+    method is :func:`topofl.algorithms.beer`, with the same requirements on the graph and the same
+    messages; a momentum reduces the noise of minibatches, which in BEER only larger batches do.
+    With full batches and small enough constant `lr` and `gamma`, all models converge to a
+    stationary point of the mean loss, however different the data of nodes are and however strong
+    the compression is.
+
+    Parameters
+    ----------
+    lr
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+    gamma
+        Consensus step size, in (0, 1].
+    momentum
+        In [0, 1): 1 minus lambda of the paper. Averages are as large as gradients: a momentum does
+        not lengthen steps.
+    compressor
+        Q: :func:`topofl.algorithms.top_k`, :func:`topofl.algorithms.random_k`,
+        :func:`topofl.algorithms.sign`, :func:`topofl.algorithms.quantized` or a custom one.
+    batch_size
+        As in :func:`topofl.algorithms.train`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is out of its range or of another type; at the start of a run, if Q makes
+        messages larger.
+
+    Notes
+    -----
+    In the authors' code, ``u`` is still 0 after the first round, as in BEER; here the first message
+    updates it too.
+
+    References
+    ----------
+    Islamov, Gao and Stich, "Towards faster decentralized stochastic optimization with communication
+    compression" (2024), as in the authors' repository mlolab/MoTEF, ``MoTEF.py`` and
+    ``synthetic/solvers.py``.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.shards(data.digits(), n=10, seed=0)
+    >>> how = {"model": models.logistic_regression(64), "clients": clients}
+    >>> how |= {"topology": topologies.ring(10), "rounds": 40, "seed": 0}
+    >>> rates = {"lr": 0.1, "gamma": 0.5, "compressor": algorithms.quantized(7), "batch_size": 4}
+    >>> averaged, noisy = (topofl.run(one(**rates), **how) for one in (motef, algorithms.beer))
+    >>> bool(averaged.last("loss").mean() < noisy.last("loss").mean())
+    True
+    """
+    term = _tracked_average(check_fraction("momentum", momentum))
+    return _tracked("motef", descend(term, lr=lr), gamma, compressor, batch_size)
+
+
+def _tracked_average(momentum: float) -> Term:
+    """Return the term that tracks running averages of gradients, which start at the first one."""
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        share = 1 - momentum if step.round else 1.0
+        tracked = own["tracked"].sub_(own["average"])
+        return tracked.add_(own["average"].lerp_(g, share))
+
+    settings = {"momentum": momentum}
+    init = zeros("tracked", "average")
+    return Term("tracked_average", update, init, elementwise=True, settings=settings)
 
 
 @public
