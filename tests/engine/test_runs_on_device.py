@@ -129,7 +129,7 @@ DEPENDING = {
     # waits as often as the node with most requests, here for its candidates
     "dpfl": {"_answers"},
     # evaluate the models of the nodes, one after another
-    **dict.fromkeys(("drfa", "dr_dsgd", "ad_gda"), {"_local_losses"}),
+    **{name: {"_local_losses"} for name in ("drfa", "dr_dsgd", "ad_gda")},
     # averages over all nodes, whose models are then equal, if they chose the same
     "ifca": {"_all_equal", "_mean_mixer", "as_tensor", "evaluate"},
 }
