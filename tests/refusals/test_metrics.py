@@ -1,5 +1,6 @@
 """What the metrics refuse."""
 
+from dataclasses import replace
 from functools import partial
 
 import networkx as nx
@@ -328,6 +329,10 @@ VALUE_ERRORS = [
     ("`batch_size` must be at least 1", lambda: predicted(model=MODEL, batch_size=0)),
     ("`statistics` must be of the 10 nodes of `clients`", lambda: predicted(FEWER, **MEASURED)),
     ("`model` must be left out with `statistics`", lambda: predicted(model=MODEL, **MEASURED)),
+    (
+        "`directions` must be gradients of the n=12 nodes of `clients`, got those of 4 nodes",
+        lambda: bent(replace(MEASURED["statistics"], means=MEASURED["statistics"].means[:4])),
+    ),
     ("`curvature` must be given with `lr`, got None", lambda: predicted(**MEASURED, lr=0.1)),
     ("`lr` must be given with `curvature`, got None", lambda: predicted(**MEASURED, curvature=1)),
     border("`lr` times `curvature` must be at most 1, got 1.5", with_rate, 1.5, 1.0),

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import io
+import json
 import os
 import shutil
 import signal
@@ -29,7 +30,7 @@ from topofl.callbacks import Event
 from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
 from topofl.runs.execute import SHOWN, Live, Processes, execute
-from topofl.runs.folder import RUNNING, claimed_in
+from topofl.runs.folder import PROGRESS, RUNNING, claimed_in
 from topofl.runs.plan import prepare
 from topofl.runs.work import Outcome
 
@@ -46,6 +47,16 @@ def test_runs_are_what_run_returns_and_are_not_repeated(stored, monkeypatch):
     np.testing.assert_array_equal(found.runs[3].history["accuracy"], history["accuracy"])
     assert found.table.column("accuracy")[3] == history["accuracy"][-1].mean()
     assert found.table.columns[:3] == ("topology", "algorithm.lr", "seed")
+
+
+def test_runs_that_are_trained_together_report_no_score_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(work, "PAUSE", 0.0)
+    for scored in (True, False):
+        report = work.reporter(tmp_path, 5, scored)
+        report(Event("evaluation", 1, {"accuracy_mean": 0.5}))
+        report(Event("round", 2, {}))
+        wanted = {"round": 2, "rounds": 5, "score": 0.5 if scored else None}
+        assert json.loads((tmp_path / PROGRESS).read_text()) == wanted
 
 
 EQUAL = {**BASE, "data": {"name": "digits", "partition": "iid", "n": 5}}

@@ -229,6 +229,12 @@ def curvature(
     loss = _checked_loss(model, clients, task)
     module = copy.deepcopy(model).eval()
     parameters = [p for p in module.parameters() if p.requires_grad]
+    measured = isinstance(directions, GradientStatistics)
+    if measured and len(directions.means) != clients.n:
+        raise ValueError(
+            f"`directions` must be gradients of the n={clients.n} nodes of `clients`, got those of "
+            f"{len(directions.means)} nodes; measure them with the same clients"
+        )
     rows = _checked_directions(directions, sum(p.numel() for p in parameters))
     order = np.concatenate(clients.train)
     shares = np.concatenate([np.full(len(own), 1 / len(own)) for own in clients.train]) / clients.n

@@ -40,13 +40,16 @@ PAUSE = 1.0
 """Seconds between two reports of progress."""
 
 
-def reporter(folder: Path, rounds: int) -> Callback:
-    """Return a callback that writes round and score to the folder of a run, once a second."""
+def reporter(folder: Path, rounds: int, scored: bool = True) -> Callback:
+    """Return a callback that writes the round to the folder of a run, once a second.
+
+    It also writes the score, unless it is that of several runs which are trained together.
+    """
     last, score = time.monotonic(), None
 
     def report(event: Event) -> None:
         nonlocal last, score
-        if event.kind == "evaluation":
+        if scored and event.kind == "evaluation":
             found = (value for name, value in event.values.items() if name.endswith("_mean"))
             score = next(found, None)
         now = time.monotonic()
@@ -279,7 +282,7 @@ def _train_together(
     reports = []
     for job, folder, experiment in group:
         _begin(job, folder)
-        reports.append(reporter(folder, experiment.options["rounds"]))
+        reports.append(reporter(folder, experiment.options["rounds"], False))
 
     def stop(event: Event) -> None:
         if event.kind in ("start", "round") and is_stopped():
