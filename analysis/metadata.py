@@ -1,4 +1,4 @@
-"""Write what catalogues of software read, from pyproject.toml and ``topofl/_version.py``.
+"""Write what catalogs of software read, from pyproject.toml and ``topofl/_version.py``.
 
 ``python -m analysis.metadata`` writes CITATION.cff, codemeta.json and .zenodo.json at the top of
 the source tree. A test compares them with what it would write, so change name, version,
