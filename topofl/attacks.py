@@ -24,7 +24,13 @@ from topofl._support.seeding import stream
 from topofl._support.text import printable
 
 __all__ = [
-    *("Attack", "alie", "dissensus", "drawn", "inner_product", "model_replacement", "noise"),
+    "Attack",
+    "alie",
+    "dissensus",
+    "drawn",
+    "inner_product",
+    "model_replacement",
+    "noise",
     "sign_flip",
 ]
 

@@ -1,4 +1,4 @@
-"""What catalogues of software read agrees with pyproject.toml."""
+"""What catalogs of software read agrees with pyproject.toml."""
 
 import json
 

@@ -357,10 +357,11 @@ def geometric_median(
     def rule(models: Tensor) -> Tensor:
         finite = models.isfinite().all(1)
         models, shares = torch.where(finite[:, None], models, 0), finite.to(models)
-        for _ in range(iterations + 1):
-            median = shares @ models / shares.sum()
+        median = shares @ models / shares.sum()
+        for _ in range(iterations):
             distances = torch.linalg.vector_norm(models - median, dim=1)
             shares = torch.where(finite, 1 / distances.clamp(min=smoothing), 0)
+            median = shares @ models / shares.sum()
         return median
 
     local = dsgd_steps(lr, batch_size, momentum, local_steps)
