@@ -240,3 +240,13 @@ def test_edges_of_preferential_attachment(n, m):
 def test_the_edges_that_are_expected_of_a_random_graph_are_counted_exactly():
     with pytest.raises(ValueError, match="at most 50,000,000 edges"):
         topologies.erdos_renyi(10_001, 50_000_001 / (10_001 * 5_000), seed=0)
+
+
+def test_averages_over_random_receivers_are_those_of_epidemic_learning():
+    """EL-Local: each node averages its model with all that it receives, in equal shares."""
+    graph = topologies.random_out(12, 3, seed=1).at(2)
+    rule = mixing.rules.metropolis_or_uniform  # the default of methods that average
+    shares = graph.adjacency.toarray().T + np.eye(12)
+    assert set(graph.out_degrees) == {3}
+    assert len(set(graph.in_degrees)) > 1
+    np.testing.assert_allclose(rule(graph).weights.toarray(), shares / shares.sum(1, keepdims=True))

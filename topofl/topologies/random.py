@@ -355,7 +355,9 @@ def random_out(n: int, k: int, *, seed: int) -> TopologySequence:
 
     Out-degrees are k, in-degrees vary around k. Rounds are independent, and each is a pure function
     of (`seed`, t). With uniform push weights, 1/(k + 1) each, the mixing matrices are
-    column-stochastic, as push-sum requires.
+    column-stochastic, as push-sum requires. With the default weights of methods that average what
+    they receive, such as :func:`topofl.algorithms.dsgd`, this is Epidemic Learning in its local
+    form, EL-Local: a node averages its model with all that it receives, however many these are.
 
     Parameters
     ----------
@@ -375,7 +377,8 @@ def random_out(n: int, k: int, *, seed: int) -> TopologySequence:
     References
     ----------
     Liu et al., "Decentralized directed collaboration for personalized federated learning" (DFedPGP,
-    2024), Algorithm 1.
+    2024), Algorithm 1; de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, "Epidemic
+    learning: boosting decentralized learning with randomized communication" (NeurIPS 2023).
 
     Examples
     --------
@@ -428,7 +431,8 @@ def random_regular_sequence(n: int, k: int, *, seed: int) -> TopologySequence:
 
     The graph of each round is undirected and drawn as by :func:`topofl.topologies.random_regular`.
     Rounds are independent, and each is a pure function of (`seed`, t). With Metropolis-Hastings
-    weights, 1/(k + 1) each, the mixing matrices are doubly stochastic.
+    weights, 1/(k + 1) each, the mixing matrices are doubly stochastic. D-SGD over them is Epidemic
+    Learning with an oracle, EL-Oracle; its local form is that over :func:`random_out`.
 
     Parameters
     ----------
@@ -445,7 +449,8 @@ def random_regular_sequence(n: int, k: int, *, seed: int) -> TopologySequence:
     References
     ----------
     The undirected counterpart of the random peers of Dai et al., "DisPFL" (2022), for the baseline
-    DFedAvgM of Liu et al., "DFedPGP" (2024), which does not specify its graph.
+    DFedAvgM of Liu et al., "DFedPGP" (2024), which does not specify its graph; de Vos, Farhadkhani,
+    Guerraoui, Kermarrec, Pires and Sharma, "Epidemic learning" (NeurIPS 2023).
 
     Examples
     --------
