@@ -76,8 +76,8 @@ def ifca(
     k
         Number of models, from 1 to the number of nodes.
     participation
-        Number or fraction of the nodes that participate in each round, as in
-        :func:`topofl.algorithms.sampled`.
+        Number (an integer) or fraction of the nodes that participate in each round, or a trace, as
+        in :func:`topofl.algorithms.sampled`: 1 is one node, and 1.0 are all.
     batch_size
         As in :func:`topofl.algorithms.train`. The code takes all examples.
     local_steps

@@ -66,8 +66,8 @@ def fedavg(
     lr, batch_size, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round.
     participation
-        Number or fraction of the nodes that participate in each round, or a trace, as in
-        :func:`topofl.algorithms.sampled`.
+        Number (an integer) or fraction of the nodes that participate in each round, or a trace, as
+        in :func:`topofl.algorithms.sampled`: 1 is one node, and 1.0 are all.
     epochs, steps
         Passes over a node's data, or minibatch steps, per round: one number or one per node. Give
         one of the two; by default, nodes train for 5 epochs. Half an epoch, 0.5, takes half of a
@@ -211,8 +211,8 @@ def fednova(
     lr, lr_decay
         As in :func:`topofl.algorithms.sgd`.
     participation
-        Number or fraction of the nodes that participate in each round, or a trace, as in
-        :func:`topofl.algorithms.sampled`.
+        Number (an integer) or fraction of the nodes that participate in each round, or a trace, as
+        in :func:`topofl.algorithms.sampled`: 1 is one node, and 1.0 are all.
     batch_size
         As in :func:`topofl.algorithms.train`: one number or one per node, at least 1.
     epochs, steps
@@ -322,8 +322,8 @@ def scaffold(
         :func:`topofl.algorithms.cosine`, whose sum over the steps replaces ``K_i * lr``; if that
         sum is 0, ``c_i`` stays unchanged. The server's step size is 1.
     participation
-        Number or fraction of the nodes that participate in each round, or a trace, as in
-        :func:`topofl.algorithms.sampled`.
+        Number (an integer) or fraction of the nodes that participate in each round, or a trace, as
+        in :func:`topofl.algorithms.sampled`: 1 is one node, and 1.0 are all.
     batch_size, epochs, steps
         As in :func:`topofl.algorithms.fedavg`.
 
@@ -413,8 +413,8 @@ def feddyn(
     alpha
         Strength of the proximal term that pulls to the server's model; above 0.
     participation
-        Number or fraction of the nodes that participate in each round, or a trace, as in
-        :func:`topofl.algorithms.sampled`.
+        Number (an integer) or fraction of the nodes that participate in each round, or a trace, as
+        in :func:`topofl.algorithms.sampled`: 1 is one node, and 1.0 are all.
     batch_size, epochs, steps
         As in :func:`topofl.algorithms.fedavg`.
 

@@ -61,8 +61,8 @@ def fedadam(
         Above 0; larger values make the server less adaptive. With ``beta1 = beta2 = 0`` and a large
         `tau`, the server moves ``server_lr / tau`` of the way to the average of FedAvg.
     participation
-        Number or fraction of the nodes that participate in each round, as in
-        :func:`topofl.algorithms.sampled`.
+        Number (an integer) or fraction of the nodes that participate in each round, or a trace, as
+        in :func:`topofl.algorithms.sampled`: 1 is one node, and 1.0 are all.
     batch_size, epochs, steps
         As in :func:`topofl.algorithms.fedavg`.
 
