@@ -425,8 +425,8 @@ def model_replacement(nodes: Sequence[int], boost: float | None = None) -> Attac
     With the default `boost`, n nodes over m attackers, the mean of all n messages is the mean of
     the attackers' models, as if honest nodes had sent nothing: so an average over all nodes, by a
     server or on the fully connected graph with equal weights, is replaced. The attackers' models
-    are those that they trained on their own data, so give them data with a backdoor
-    (:func:`topofl.data.backdoored`).
+    are those that they trained on their own data, so give them data with a backdoor, such as
+    examples of another label.
 
     Parameters
     ----------
