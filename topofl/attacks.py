@@ -393,8 +393,8 @@ def inner_product(nodes: Sequence[int], epsilon: float = 0.1) -> Attack:
     References
     ----------
     Xie, Koyejo and Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by inner product
-    manipulation" (2019), by epfml/byzantine-robust-decentralized-optimizer, codes/attacks.py,
-    ``IPMAttack``, there over one honest node and its honest neighbors.
+    manipulation" (2019), as in epfml/byzantine-robust-decentralized-optimizer, ``IPMAttack`` in
+    codes/attacks.py, there over one honest node and its honest neighbors.
 
     Examples
     --------
@@ -433,7 +433,7 @@ def model_replacement(nodes: Sequence[int], boost: float | None = None) -> Attac
     nodes
         As in :func:`sign_flip`.
     boost
-        Factor ``gamma`` of the paper, at least 0: 1 sends models as they are. None: n / m.
+        Factor of the difference, at least 0: 1 sends models as they are. None: n / m.
 
     Raises
     ------
@@ -442,14 +442,13 @@ def model_replacement(nodes: Sequence[int], boost: float | None = None) -> Attac
 
     Notes
     -----
-    In the paper, attackers boost the difference from the last global model, since honest models,
-    which they do not know, are near it once training has converged. Here, as all attackers of this
-    module, they know the messages of the round, and graphs have no global model.
+    In the published code, attackers boost the difference from the last global model. Here, as all
+    attackers of this module, they know the messages of the round, and graphs have no global model.
 
     References
     ----------
-    Bagdasaryan, Veit, Hua, Estrin and Shmatikov, "How to backdoor federated learning" (2020), by
-    the authors' code, ebagdasa/backdoor_federated_learning, training.py (``scale_weights``).
+    Bagdasaryan, Veit, Hua, Estrin and Shmatikov, "How to backdoor federated learning" (2020), as
+    in the authors' code ebagdasa/backdoor_federated_learning, training.py (``scale_weights``).
 
     Examples
     --------

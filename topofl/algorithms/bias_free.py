@@ -1,7 +1,6 @@
 """Methods without the bias of D-SGD: DSGT, EXTRA, D^2, EDM, K-GT, Push-DIGing and S-AB."""
 
 import torch
-from torch import Tensor
 
 from topofl._support.check import check_fraction, check_int, check_positive, check_switch
 from topofl._support.public import public
@@ -17,7 +16,7 @@ from topofl.algorithms.contract.needs import (
 )
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State, no_state
-from topofl.algorithms.contract.terms import Step, Term, correction, tracking, zeros
+from topofl.algorithms.contract.terms import averaged, correction, tracking, zeros
 from topofl.algorithms.exchanges.average import gossip_with, pushed_weights
 
 __all__ = ["d2", "dsgt", "edm", "extra", "local_gt", "push_diging", "sab"]
@@ -315,18 +314,8 @@ def edm(lr: Rate, *, momentum: float = 0.9, lazy: bool = True, batch_size: int =
     >>> bool(exact["bytes"][-1] == plain["bytes"][-1])
     True
     """
-    steps = descend(_averaged(check_fraction("momentum", momentum)), lr=lr)
-    return _exact_diffusion("edm", steps, lazy, batch_size)
-
-
-def _averaged(momentum: float) -> Term:
-    """Return the term of running averages of gradients."""
-
-    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        return own["average"].lerp_(g, 1 - momentum)
-
-    settings = {"momentum": momentum}
-    return Term("averaged", update, zeros("average"), elementwise=True, settings=settings)
+    term = averaged(1 - check_fraction("momentum", momentum), momentum=momentum)
+    return _exact_diffusion("edm", descend(term, lr=lr), lazy, batch_size)
 
 
 @public

@@ -9,7 +9,7 @@ from torch import Tensor
 from topofl._support.check import check_int, check_positive
 from topofl._support.public import public
 from topofl._support.text import node_name
-from topofl.algorithms.byzantine_robust import beyond_half, denser_graph, exposure
+from topofl.algorithms.byzantine_robust import beyond_half, beyond_number, exposure
 from topofl.algorithms.contract.descent import Rate
 from topofl.algorithms.contract.local import dsgd_steps
 from topofl.algorithms.contract.needs import Need, needing
@@ -40,19 +40,13 @@ def _beyond(
     weights: MixingMatrix, bad: np.ndarray, *, attackers: int, bucket: int, times: int
 ) -> str:
     """Return which node receives from more than `attackers` attackers, or an empty text."""
-    _, counts, _ = exposure(weights, bad)
-    worst = int(counts.argmax())
-    most = int(counts[worst])
-    if most <= attackers:
-        return ""
-    if not _too_few(weights, attackers=most, bucket=bucket, times=times):
-        remedy = f"give attackers={most}"
-    else:
-        count = int(bad.sum())
-        largest = (-(-weights.n // bucket) - 3) // times
-        remedy = denser_graph(weights.n, count, largest, f" and attackers={count}")
-    name = node_name(weights.nodes, worst)
-    return f"node {name} receives from {most} attackers, more than attackers={attackers}; {remedy}"
+    return beyond_number(
+        weights,
+        bad,
+        f"attackers={attackers}",
+        lambda more: not _too_few(weights, attackers=more, bucket=bucket, times=times),
+        largest=(-(-weights.n // bucket) - 3) // times,
+    )
 
 
 def _enough(times: int) -> Need:
@@ -101,15 +95,15 @@ def krum(
     lr
         A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
     attackers
-        Number of attackers tolerated among the neighbors of a node, ``f`` in the paper, at least 0.
+        Number of attackers tolerated among the neighbors of a node, at least 0.
     select
         Number of models to average, at least 1: 1 is Krum, more is Multi-Krum. A neighborhood of
         fewer models, or buckets, is averaged.
     bucket
         Number of models that are averaged before the rule applies, at least 1 (bucketing). In every
         round, each node puts its models in a random order and replaces every `bucket` consecutive
-        ones by their mean, the last ones by that of fewer. 2 in most experiments of the paper. The
-        rule then needs enough buckets, as many attackers being in as many buckets.
+        ones by their mean, the last ones by that of fewer. The rule then needs enough buckets, as
+        many attackers being in as many buckets.
     batch_size
         As in :func:`topofl.algorithms.train`.
     momentum
@@ -133,10 +127,10 @@ def krum(
     References
     ----------
     Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine learning with adversaries: Byzantine
-    tolerant gradient descent" (2017), by Flower, flwr/server/strategy/aggregate.py,
-    ``aggregate_krum``. Buckets: Karimireddy, He and Jaggi, "Byzantine-robust learning on
-    heterogeneous datasets via bucketing" (2022), by the authors' code,
-    epfml/byzantine-robust-noniid-optimizer, utils.py, ``bucketing_wrapper``.
+    tolerant gradient descent" (2017), as in the code of Flower, ``aggregate_krum`` in
+    flwr/server/strategy/aggregate.py. Buckets: Karimireddy, He and Jaggi, "Byzantine-robust
+    learning on heterogeneous datasets via bucketing" (2022), as in the authors' code
+    epfml/byzantine-robust-noniid-optimizer, ``bucketing_wrapper`` in utils.py.
 
     Examples
     --------
@@ -238,7 +232,8 @@ def bulyan(
     References
     ----------
     El Mhamdi, Guerraoui and Rouault, "The hidden vulnerability of distributed learning in
-    Byzantium" (2018), by Flower, flwr/server/strategy/aggregate.py, ``aggregate_bulyan``.
+    Byzantium" (2018), as in the code of Flower, ``aggregate_bulyan`` in
+    flwr/server/strategy/aggregate.py.
 
     Examples
     --------
@@ -318,7 +313,7 @@ def geometric_median(
         Number of Weiszfeld steps, at least 1. The authors' server takes up to 4, each of which
         costs it another exchange with all clients; here they cost no messages.
     smoothing
-        Smallest distance by which a model is divided, ``nu`` in the paper, above 0.
+        Smallest distance by which a model is divided, above 0.
     bucket
         As in :func:`krum`; attackers in as many buckets must be fewer than half.
 
@@ -335,8 +330,8 @@ def geometric_median(
 
     References
     ----------
-    Pillutla, Kakade and Harchaoui, "Robust aggregation for federated learning" (2022), by the
-    authors' code, krishnap25/RFA, models/model.py, ``geometric_median_update``.
+    Pillutla, Kakade and Harchaoui, "Robust aggregation for federated learning" (2022), as in the
+    authors' code krishnap25/RFA, ``geometric_median_update`` in models/model.py.
 
     Examples
     --------
@@ -395,14 +390,8 @@ def fltrust(
 
     Parameters
     ----------
-    lr
-        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
-    batch_size
-        As in :func:`topofl.algorithms.train`.
-    momentum
-        In [0, 1); local and never averaged.
-    local_steps
-        Minibatch steps between two exchanges.
+    lr, batch_size, momentum, local_steps
+        As in :func:`krum`.
 
     Raises
     ------

@@ -1,5 +1,6 @@
 """D-SGD with robust rules in place of weighted means, against Byzantine nodes."""
 
+from collections.abc import Callable
 from math import inf
 
 import numpy as np
@@ -13,8 +14,7 @@ from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import dsgd_steps, train
 from topofl.algorithms.contract.needs import Need, equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.round import State
-from topofl.algorithms.contract.terms import Step, Term, zeros
+from topofl.algorithms.contract.terms import averaged
 from topofl.algorithms.exchanges.average import Aggregation, aggregate
 from topofl.mixing import MixingMatrix
 
@@ -256,18 +256,9 @@ def self_centered_clipping(
     self_centered_clipping: local(lr=0.5, alpha=0.1, batch_size=128, steps=1)
     -> exchange(weights=round, tau=1.0)
     """
-    local = train(descend(_averaged(alpha), lr=lr), batch_size=batch_size)
-    return chain("self_centered_clipping", local=local, exchange=_clipping(tau, delta))
-
-
-def _averaged(alpha: float) -> Term:
-    """Return the term whose direction is the running average of gradients."""
     alpha = check_share("alpha", alpha)
-
-    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        return own["average"].lerp_(g, alpha)
-
-    return Term("averaged", update, zeros("average"), elementwise=True, settings={"alpha": alpha})
+    local = train(descend(averaged(alpha, alpha=alpha), lr=lr), batch_size=batch_size)
+    return chain("self_centered_clipping", local=local, exchange=_clipping(tau, delta))
 
 
 def beyond_half(weights: MixingMatrix, bad: np.ndarray, *, bucket: int = 1) -> str:
@@ -376,18 +367,41 @@ def _too_few(weights: MixingMatrix, *, trim: int) -> str:
 
 def _beyond_trim(weights: MixingMatrix, bad: np.ndarray, *, trim: int) -> str:
     """Return which node receives from the most attackers, if more than `trim`, or an empty text."""
+    return beyond_number(
+        weights,
+        bad,
+        f"trim={trim}",
+        lambda more: not _too_few(weights, trim=more),
+        largest=(weights.n - 2) // 2,
+    )
+
+
+def beyond_number(
+    weights: MixingMatrix,
+    bad: np.ndarray,
+    given: str,
+    is_possible: Callable[[int], bool],
+    *,
+    largest: int,
+) -> str:
+    """Return which node receives from more attackers than an argument says, or an empty text.
+
+    The argument and its number are `given`, as in ``"trim=2"``. The remedy is the number that is
+    needed if it `is_possible` on the graph, else a graph with more edges, of which the fully
+    connected one tolerates the `largest` number of attackers.
+    """
+    argument, _, allowed = given.partition("=")
     _, attackers, _ = exposure(weights, bad)
     worst = int(attackers.argmax())
     most = int(attackers[worst])
-    if most <= trim:
+    if most <= int(allowed):
         return ""
-    if not _too_few(weights, trim=most):
-        remedy = f"give trim={most}"
-    else:
-        count = int(bad.sum())
-        remedy = denser_graph(weights.n, count, (weights.n - 2) // 2, f" and trim={count}")
+    count = int(bad.sum())
+    remedy = f"give {argument}={most}"
+    if not is_possible(most):
+        remedy = denser_graph(weights.n, count, largest, f" and {argument}={count}")
     name = node_name(weights.nodes, worst)
-    return f"node {name} receives from {most} attackers, more than trim={trim}; {remedy}"
+    return f"node {name} receives from {most} attackers, more than {given}; {remedy}"
 
 
 _ENOUGH = Need(

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._linalg.distributions import simplex_projection
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_share
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
@@ -11,7 +12,7 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import doubly_stochastic, equal_shares, needing, static
 from topofl.algorithms.contract.phase import (
     Algorithm,
-    Amount,
+    AnyParticipation,
     Participation,
     Phase,
     chain,
@@ -78,7 +79,7 @@ def dr_dsgd(lr: Rate, *, mu: float = 6.0, batch_size: int = 128, local_steps: in
     References
     ----------
     Ben Issaid, Elgabli and Bennis, "DR-DSGD: a distributionally robust decentralized learning
-    algorithm over graphs" (2022), by the implementation in MatteoEURECOM/AD-GDA,
+    algorithm over graphs" (2022), as implemented in MatteoEURECOM/AD-GDA,
     ``CIFAR10_20_Users/DR-DSGD/node.py``.
 
     Examples
@@ -205,7 +206,7 @@ def ad_gda(
     References
     ----------
     Zecchin, Kountouris and Gesbert, "Communication-efficient distributionally robust decentralized
-    learning" (2022), by the authors' code, MatteoEURECOM/AD-GDA,
+    learning" (2022), as in the authors' code MatteoEURECOM/AD-GDA,
     ``CIFAR10_20_Users/ADGDA/node.py`` and ``network.py``.
 
     Examples
@@ -260,11 +261,9 @@ def ad_gda(
 
 def _on_simplex(values: Tensor) -> Tensor:
     """Return the Euclidean projection of rows (k, n) onto the simplex: at least 0, with sum 1."""
-    ordered = values.sort(dim=1, descending=True).values
-    count = torch.arange(1, values.shape[1] + 1, device=values.device)
-    excess = (ordered.cumsum(1) - 1) / count
-    last = (ordered > excess).sum(1, keepdim=True).clamp(min=1) - 1
-    return (values - excess.gather(1, last)).clamp(min=0)
+    if values.is_meta:
+        return values
+    return torch.from_numpy(simplex_projection(values.cpu().numpy()))
 
 
 @public
@@ -272,7 +271,7 @@ def drfa(
     lr: Rate,
     *,
     dual_lr: float = 0.1,
-    participation: Amount = 0.5,
+    participation: AnyParticipation = 0.5,
     batch_size: int = 128,
     local_steps: int = 5,
 ) -> Algorithm:
@@ -320,8 +319,8 @@ def drfa(
 
     References
     ----------
-    Deng, Kamani and Mahdavi, "Distributionally robust federated averaging" (2020), by the authors'
-    code, MLOPTPSU/FedTorch, ``fedtorch/comms/trainings/federated/drfa.py`` and
+    Deng, Kamani and Mahdavi, "Distributionally robust federated averaging" (2020), as in the
+    authors' code MLOPTPSU/FedTorch, ``fedtorch/comms/trainings/federated/drfa.py`` and
     ``fedtorch/comms/algorithms/federated/misc.py``.
 
     Examples

@@ -139,12 +139,12 @@ Participation = Callable[[Round], np.ndarray]
 It may use ``round.t``, ``round.sizes`` (numbers of training examples) and ``round.rng(purpose)``.
 """
 
-Amount = float | int | str | Participation
+AnyParticipation = float | int | str | Participation
 """What :func:`sampled` takes: a share or a number of nodes, a file of a trace, or a rule."""
 
 
 @public
-def sampled(amount: Amount) -> Participation:
+def sampled(amount: AnyParticipation) -> Participation:
     """Return the rule by which a random sample of nodes participates, redrawn in every round.
 
     Parameters

@@ -512,6 +512,18 @@ def tracking() -> Term:
     return Term("tracking", update, zeros("tracked", "gradient"), elementwise=True)
 
 
+def averaged(share: float, **settings: float) -> Term:
+    """Return the term whose direction is the running average of gradients, ``average``, (n, d).
+
+    Each gradient counts with a share, in (0, 1]; `settings` name it as the method does.
+    """
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        return own["average"].lerp_(g, share)
+
+    return Term("averaged", update, zeros("average"), elementwise=True, settings=settings)
+
+
 @public
 def cosine_pull(name: str = "toward") -> Term:
     """Return the term that pulls models toward directions ``a`` by cosine similarity.

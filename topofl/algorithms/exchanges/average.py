@@ -13,7 +13,7 @@ from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd_of_rounds
 from topofl.algorithms.contract.phase import (
     Algorithm,
-    Amount,
+    AnyParticipation,
     Neighbors,
     Participation,
     Phase,
@@ -261,7 +261,7 @@ def share_setting(share: Part) -> dict[str, str]:
 
 def averaged_by_server(
     name: str,
-    participation: Amount,
+    participation: AnyParticipation,
     *local: Any,
     phase: str = "local",
     share: Part = everything,

@@ -15,7 +15,7 @@ from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import (
     Algorithm,
-    Amount,
+    AnyParticipation,
     Participation,
     Phase,
     chain,
@@ -43,7 +43,7 @@ def ifca(
     lr: Rate,
     k: int,
     *,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     local_steps: int = 10,
     momentum: float = 0.0,

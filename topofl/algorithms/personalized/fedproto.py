@@ -18,7 +18,14 @@ from topofl.algorithms.contract.local import (
     sgd_descent,
     train,
 )
-from topofl.algorithms.contract.phase import Algorithm, Amount, Participation, Phase, chain, sampled
+from topofl.algorithms.contract.phase import (
+    Algorithm,
+    AnyParticipation,
+    Participation,
+    Phase,
+    chain,
+    sampled,
+)
 from topofl.algorithms.contract.round import Models, Part, Round, State, as_part, head, no_state
 from topofl.mixing import average_of
 from topofl.tasks import Function
@@ -32,7 +39,7 @@ def fedproto(
     *,
     strength: float = 1.0,
     server: bool = True,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     epochs: Epochs = None,
     steps: Steps = None,

@@ -14,7 +14,7 @@ from topofl.algorithms.contract.local import (
     sgd_of_rounds,
 )
 from topofl.algorithms.contract.needs import equal_shares, needing
-from topofl.algorithms.contract.phase import Algorithm, Amount, chain, sampled
+from topofl.algorithms.contract.phase import Algorithm, AnyParticipation, chain, sampled
 from topofl.algorithms.contract.round import Part, as_part, head
 from topofl.algorithms.exchanges.average import averaged_by_server, gossip, push_sum, server_average
 
@@ -25,7 +25,7 @@ __all__ = ["dfedpgp", "fedbabu", "fedbn", "fedper", "fedrep"]
 def fedper(
     lr: Rate,
     *,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -90,7 +90,7 @@ def fedper(
 def fedbn(
     lr: Rate,
     *,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -147,7 +147,7 @@ def fedrep(
     lr: Rate,
     *,
     head_lr: Rate | None = None,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     epochs: Passes = 5,
     head_epochs: Passes = 1,
@@ -210,7 +210,7 @@ def fedrep(
 def fedbabu(
     lr: Rate,
     *,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     epochs: Epochs = None,
     steps: Steps = None,

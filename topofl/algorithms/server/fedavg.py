@@ -22,7 +22,7 @@ from topofl.algorithms.contract.local import (
 )
 from topofl.algorithms.contract.phase import (
     Algorithm,
-    Amount,
+    AnyParticipation,
     Participation,
     Phase,
     chain,
@@ -41,7 +41,7 @@ __all__ = ["fedavg", "feddyn", "fednova", "fedprox", "scaffold"]
 def fedavg(
     lr: Rate,
     *,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -107,7 +107,7 @@ def fedprox(
     lr: Rate,
     *,
     strength: float | Sequence[float] = 0.1,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -180,7 +180,7 @@ def fedprox(
 def fednova(
     lr: Rate,
     *,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int | Sequence[int] = 128,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -295,7 +295,7 @@ def _server(participants: Participation) -> Phase:
 def scaffold(
     lr: Rate,
     *,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -384,7 +384,7 @@ def scaffold(
 
 @public
 def feddyn(
-    lr: Rate, *, alpha: float = 0.1, participation: Amount = 1.0, batch_size: int = 128,
+    lr: Rate, *, alpha: float = 0.1, participation: AnyParticipation = 1.0, batch_size: int = 128,
     epochs: Epochs = None,
     steps: Steps = None,
 ) -> Algorithm:  # fmt: skip

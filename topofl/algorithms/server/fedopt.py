@@ -10,7 +10,7 @@ from topofl._support.check import check_fraction, check_int, check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import Epochs, Steps, epochs_or_steps, train
-from topofl.algorithms.contract.phase import Algorithm, Amount, Phase, chain, sampled
+from topofl.algorithms.contract.phase import Algorithm, AnyParticipation, Phase, chain, sampled
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.terms import Term, adamw
 from topofl.algorithms.contract.terms import clip as clipping
@@ -27,7 +27,7 @@ def fedadam(
     beta1: float = 0.9,
     beta2: float = 0.99,
     tau: float = 1e-3,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -108,7 +108,7 @@ def fedyogi(
     beta1: float = 0.9,
     beta2: float = 0.99,
     tau: float = 1e-3,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -152,7 +152,7 @@ def fedyogi(
 
 @public
 def fedavgm(
-    lr: Rate, *, server_lr: float = 1.0, beta: float = 0.9, participation: Amount = 1.0,
+    lr: Rate, *, server_lr: float = 1.0, beta: float = 0.9, participation: AnyParticipation = 1.0,
     batch_size: int = 128, epochs: Epochs = None, steps: Steps = None,
 ) -> Algorithm:  # fmt: skip
     """Return FedAvgM: FedAvg with heavy-ball momentum at the server.
@@ -205,7 +205,7 @@ def diloco(
     *,
     outer_lr: float = 0.7,
     outer_momentum: float = 0.9,
-    participation: Amount = 1.0,
+    participation: AnyParticipation = 1.0,
     batch_size: int = 128,
     local_steps: int = 500,
     beta1: float = 0.9,
@@ -321,7 +321,7 @@ def _optimized(
     settings: dict[str, float],
     server_lr: float,
     lr: Rate,
-    participation: Amount,
+    participation: AnyParticipation,
     batch_size: int,
     epochs: Epochs = None,
     steps: Steps = None,

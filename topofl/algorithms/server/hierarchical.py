@@ -1,6 +1,6 @@
 """Hierarchical FedAvg: clients, edge servers that average groups of them, and a cloud server."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -78,8 +78,8 @@ def hierfavg(
 
     References
     ----------
-    Liu, Zhang, Song and Letaief, "Client-edge-cloud hierarchical federated learning" (2020), by
-    the authors' code, LuminLiu/HierFL, ``hierfavg.py``, ``edge.py`` and ``cloud.py``. There,
+    Liu, Zhang, Song and Letaief, "Client-edge-cloud hierarchical federated learning" (2020), as
+    in the authors' code LuminLiu/HierFL, ``hierfavg.py``, ``edge.py`` and ``cloud.py``. There,
     participants are drawn with probabilities in proportion to numbers of examples; here, uniformly.
 
     Examples
@@ -103,7 +103,7 @@ def hierfavg(
     local = sgd_of_rounds(lr, batch_size, epochs, *how, steps=steps, participants=participants)
     settings = {"weights": "data", "groups": [list(map(int, group)) for group in groups]}
     settings |= {"cloud_every": every, "participation": f"{participation:g} of each group"}
-    servers = _servers(labels, participants, every)._replace(settings=settings)
+    servers = _servers(labels, participants, every, settings)
     return chain("hierfavg", local=local, servers=servers)
 
 
@@ -139,7 +139,9 @@ def _sampled_within(labels: np.ndarray, share: float) -> Participation:
     return share_of_each_group
 
 
-def _servers(labels: np.ndarray, participants: Participation, every: int) -> Phase:
+def _servers(
+    labels: np.ndarray, participants: Participation, every: int, settings: Mapping[str, Any]
+) -> Phase:
     """Return the phase of edge servers, which the cloud averages in every `every`-th round."""
 
     @lru_cache(maxsize=2)
@@ -164,7 +166,7 @@ def _servers(labels: np.ndarray, participants: Participation, every: int) -> Pha
         round.note("cloud_messages", 2 * (labels.max() + 1) if now else 0)
         return state
 
-    return Phase(init, apply, rowwise=True)
+    return Phase(init, apply, settings, rowwise=True)
 
 
 def _weights(
