@@ -105,7 +105,10 @@ def _zenodo(about: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Write the files."""
-    parser_of("metadata", __doc__).parse_args()
+    parser = parser_of("metadata", __doc__)
+    parser.parse_args()
+    if not (HERE / "pyproject.toml").is_file():
+        parser.error(f"there is no pyproject.toml in {HERE}; run it in a checkout")
     for name, text in files().items():
         (HERE / name).write_text(text, "utf-8")
         print(f"wrote {name}")

@@ -79,7 +79,10 @@ def rates_table(setting: Setting, store: Store, jobs: int = 1) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables of all data sets of the second look."""
-    parser = argparse.ArgumentParser(prog="python -m paper_figures.choose_rates")
+    parser = argparse.ArgumentParser(
+        prog="python -m paper_figures.choose_rates",
+        description="Choose the learning rates of the second look by its rule.",
+    )
     parser.add_argument("--data", metavar="DIR", help="folder that contains MNIST")
     parser.add_argument("--out", metavar="DIR", default="out/reproduce", help="folder of results")
     parser.add_argument("--jobs", metavar="J", type=int, default=1, help="processes")

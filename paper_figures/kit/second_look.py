@@ -118,6 +118,7 @@ def orderings_table(results: Sequence[Result], out: str | Path) -> Table | None:
     """
     rows: list[tuple[Any, ...]] = []
     holding: Counter[int] = Counter()
+    own = 0
     for result in results:
         stored = {scale: _stored(out, scale, result.figure.id) for scale in LOOKS}
         for claim in filter(None, map(ordering_of, result.claims)):
@@ -130,13 +131,13 @@ def orderings_table(results: Sequence[Result], out: str | Path) -> Table | None:
                 verdicts = [one[0] for one in every if one is not None]
                 cells = [_cell(one) for one in every]
                 holding[verdicts.count(HOLDS)] += 1
+                own += claim.kind == PAPER
                 text = on_data_sets(verdicts)
                 rows.append((shown_statement(claim), result.figure.id, *cells, text))
     if not rows:
         return None
     counts = ", ".join(f"{n} hold on {k}" for k, n in sorted(holding.items(), reverse=True))
     papers = sum(claim.kind == PAPER for result in results for claim in result.claims)
-    own = sum(not row[0].startswith("Ours: ") for row in rows)
     title = (
         f"Orderings: {len(rows)}, of which {counts} data sets. Claims of the paper that are judged "
         f"on its own data only: {papers - own}, about numbers, similarities, graphs or settings of "

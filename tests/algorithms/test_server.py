@@ -64,7 +64,7 @@ def test_the_nodes_of_a_trace_train_and_send(tmp_path):
             seed=SEED,
             progress=False,
         )
-        for rule in (rules[0], str(path), rules[1])
+        for rule in (lambda round: np.array(trace[round.t % 2]) == 1, rules[0], str(path))
     ]
     for history in found:
         assert history["messages"].tolist() == [2 * sum(trace[t % 2]) for t in range(ROUNDS)]

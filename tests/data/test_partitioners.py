@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 import topofl
 from tests.rows.partitioners import counted, datasets, lists, toy
@@ -293,3 +294,27 @@ def test_names_alike_are_sought_for_an_unknown_owner_only(monkeypatch):
     with pytest.raises(ValueError, match="got 'id8'; they are"):
         data.natural(dataset, owners=["id0", "id8"], min_size=1, seed=0)
     assert sought == ["id8"]
+
+
+@given(
+    n=st.integers(1, 40),
+    exponent=st.floats(0, 3),
+    min_size=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+)
+def test_sizes_by_a_power_law_are_those_of_the_law_within_one(n, exponent, min_size, seed):
+    clients = data.power_law(toy((120, 90)), n, exponent=exponent, min_size=min_size, seed=seed)
+    weights = [k**-exponent for k in range(1, n + 1)]
+    wanted = [min_size + (210 - n * min_size) * weight / sum(weights) for weight in weights]
+    found = sorted(clients.sizes.tolist(), reverse=True)
+    assert sum(found) == 210
+    assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) < 1
+    assert sorted(np.concatenate(clients.train)) == sorted(clients.dataset.train)
+
+
+def test_large_nodes_and_examples_of_a_power_law_are_drawn_at_random():
+    draws = [data.power_law(toy((30, 30)), 3, seed=seed) for seed in range(300)]
+    largest = np.bincount([clients.sizes.argmax() for clients in draws], minlength=3)
+    assert stats.chisquare(largest).pvalue > 1e-3
+    first = np.array([clients.label_counts[0] / clients.sizes[0] for clients in draws])
+    assert abs(first.mean(0) - 0.5).max() < 0.03

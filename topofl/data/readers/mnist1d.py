@@ -23,9 +23,9 @@ def mnist1d(*, train: int = 4000, val: int = 0, test: int = 1000, seed: Seed = 4
     """Return MNIST-1D, signals in the shape of ten digits, made by the package of its authors.
 
     A signal is the template of its class: padded, scaled, shifted by up to 48 of 72 places, with
-    noise and a slope, and sampled at 40 places. A linear model finds a third of the classes and a
-    small convolutional network nine of ten, both of 4,000 examples, so that methods differ more
-    than on MNIST. There are as many examples as are asked for, and other seeds make others.
+    noise and a slope, and sampled at 40 places. Since a template may stand anywhere, it is made for
+    convolutions rather than linear models. There are as many examples as are asked for, and other
+    seeds make others.
 
     Parameters
     ----------
