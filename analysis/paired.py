@@ -4,6 +4,8 @@ Studies whose scenarios are declared in ``studies.toml`` also share their comman
 """
 
 import argparse
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from topofl.toolkit import save_picture
 
 from .program import as_installed, parser_of, write
 from .study.runs import Numbers, Records, compute_for, predicted_cell, rate_of
-from .study.scenarios import Source, about, cells, scenarios_of
+from .study.scenarios import Scenario, Source, about, cells, scenarios_of
 
 OUTCOMES = ("learning phase", "final", "worst node")
 
@@ -126,10 +128,11 @@ def runs_of(records: Records, source: Source, names: Sequence[str]) -> pd.DataFr
 
     It has the scenario, the graph and its family, the seed, the learning rate and whether it is the
     smallest or the largest that was tried, the numbers of the graph, and accuracies, which are 0
-    for a run that diverged.
+    for a run that diverged; ``declared`` is a checksum of the settings of its scenario.
     """
     rows = []
     for scenario in map(source.scenario, names):
+        declared = _checksum(scenario)
         for cell in cells(scenario):
             if (lr := rate_of(scenario, cell, records)) is None:
                 continue
@@ -138,11 +141,44 @@ def runs_of(records: Records, source: Source, names: Sequence[str]) -> pd.DataFr
                 continue
             ends = {min(scenario.rates): "smallest", max(scenario.rates): "largest"}
             family = scenario.graphs[cell.graph].family
-            row = {"setting": scenario.name, "family": family, "graph": cell.graph}
+            row = {"setting": scenario.name, "declared": declared}
+            row |= {"family": family, "graph": cell.graph}
             row |= {"seed": cell.seed, "lr": lr, "end": ends.get(lr, "")}
             row |= before | {name: after.get(name, 0.0) for name in OUTCOMES}
             rows.append(row | {OUTCOMES[0]: learning_phase(after)})
     return pd.DataFrame(rows)
+
+
+def _checksum(scenario: Scenario) -> str:
+    """Return 12 digits that change with the settings of a scenario."""
+    settings = json.dumps(scenario.settings, sort_keys=True)
+    return hashlib.sha256(settings.encode()).hexdigest()[:12]
+
+
+def with_earlier(runs: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
+    """Return runs, with those of other scenarios that an earlier call wrote to a ``runs.csv``.
+
+    Scenarios are in the order in which they are declared.
+
+    Raises
+    ------
+    ValueError
+        If a scenario of the file was run with settings that are not the declared ones.
+    OSError
+        If the file cannot be read.
+    """
+    earlier = pd.read_csv(path, dtype={"declared": str})
+    if len(runs):
+        earlier = earlier[~earlier["setting"].isin(runs["setting"])]
+    for name, declared in earlier.groupby("setting")["declared"].unique().items():
+        if list(declared) != [_checksum(source.scenario(str(name)))]:
+            raise ValueError(
+                f"`--known` must be runs with the declared settings, but those of {name} in {path} "
+                "have others; run that scenario again"
+            )
+    places = {name: place for place, name in enumerate(scenarios_of(source))}
+    both = pd.concat([one for one in (earlier, runs) if len(one)], ignore_index=True)
+    return both.sort_values("setting", key=lambda names: names.map(places), kind="stable")
 
 
 def learning_phase(outcomes: Mapping[str, Any]) -> float:
@@ -210,7 +246,10 @@ def _computed(
     show = partial(print, flush=True)
     how = {"processes": options.processes, "show": show, "numbers": numbers}
     compute_for(options.minutes, names, records, source, **how)
-    return runs_of(records, source, source.free()), records.failures
+    runs = runs_of(records, source, source.free())
+    if options.known is not None:
+        runs = with_earlier(runs, options.known, source)
+    return runs, records.failures
 
 
 def _parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -222,6 +261,7 @@ def _parser(name: str, doc: str | None) -> argparse.ArgumentParser:
         data=(Path, "folder with mnist and cifar10-subset"),
         processes=(1, "processes"),
         minutes=(1e9, "start no run after this time"),
+        known=(Path, "runs.csv of an earlier call, for scenarios that are not in the new folder"),
         out=(Path("out", name), "folder"),
     )
     known = scenarios_of(Source(study=name))

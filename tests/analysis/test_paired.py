@@ -105,6 +105,23 @@ def test_verdicts_follow_the_runs():
     assert set(states.values()) == {"OPEN"}
 
 
+@pytest.mark.slow
+def test_runs_of_an_earlier_call_are_reported_with_new_ones(tmp_path, capsys):
+    call = ["--preset", "smoke", "--out"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert rotating_cliques.main([*call, str(first)]) == 0
+    told = (first / "table.md").read_text()
+    known = ["--known", str(first / "runs.csv"), "--minutes", "0"]
+    assert rotating_cliques.main([*call, str(second), *known]) == 0
+    assert (second / "table.md").read_text() == told
+    assert (second / "runs.csv").read_text() == (first / "runs.csv").read_text()
+    runs = pd.read_csv(first / "runs.csv").assign(declared="0123456789ab")
+    runs.to_csv(tmp_path / "others.csv", index=False)
+    known[1] = str(tmp_path / "others.csv")
+    assert rotating_cliques.main([*call, str(second), *known]) == 2
+    assert "must be runs with the declared settings" in capsys.readouterr().err
+
+
 def test_the_learning_phase_is_that_of_trained_models():
     outcomes = {"rounds": [0, 4, 8, 12, 16], "curve": [0.1, 0.4, 0.6, 0.7, 0.9]}
     assert paired.learning_phase(outcomes) == pytest.approx(0.5)
