@@ -1,21 +1,27 @@
 """Write what catalogs of software read, from pyproject.toml and ``topofl/_version.py``.
 
 ``python -m analysis.metadata`` writes CITATION.cff, codemeta.json and .zenodo.json at the top of
-the source tree. A test compares them with what it would write, so change name, version,
-description, authors, license and keywords in pyproject.toml and ``topofl/_version.py`` only.
+the source tree, and the references of docs/paper/paper.md, a paper about the software: works of
+``topofl/references.bib`` that it cites, and docs/paper/software.bib. A test compares them with what
+it would write, so change name, version, description, authors, license and keywords in
+pyproject.toml and ``topofl/_version.py`` only.
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import topofl
+from topofl.citations import references
 
 from .program import parser_of
 
 HERE = Path(__file__).resolve().parents[1]
+
+PAPER = HERE / "docs" / "paper"
 
 REPORT = {
     "type": "report",
@@ -43,7 +49,20 @@ def files() -> dict[str, str]:
         "CITATION.cff": _citation(about),
         "codemeta.json": _as_json(_codemeta(about)),
         ".zenodo.json": _as_json(_zenodo(about)),
+        "docs/paper/paper.bib": _bibliography(),
     }
+
+
+def cited() -> set[str]:
+    """Return the keys of the works that the paper cites."""
+    return set(re.findall(r"@(\w+)", (PAPER / "paper.md").read_text("utf-8")))
+
+
+def _bibliography() -> str:
+    """Return the references of the paper: those of methods and graphs, then those of software."""
+    keys = cited()
+    works = [work.text for work in references() if work.key in keys]
+    return "\n\n".join([*works, (PAPER / "software.bib").read_text("utf-8")])
 
 
 def _as_json(values: Mapping[str, Any]) -> str:

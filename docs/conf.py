@@ -46,7 +46,7 @@ include_patterns = [
     "analysis/study/HYPOTHESES.md",
     "paper_figures/results/**.md",
 ]
-exclude_patterns = ["out", "build", "dist", ".venv", ".git", "**/.ipynb_checkpoints"]
+exclude_patterns = ["docs/paper", "out", "build", "dist", ".venv", ".git", "**/.ipynb_checkpoints"]
 default_role = "name"
 nitpicky = True
 show_warning_types = True

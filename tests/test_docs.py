@@ -15,7 +15,8 @@ from topofl.algorithms.contract import round
 from topofl.cli import main
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs"
-PAGES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.md"))
+MANUSCRIPT = "paper/paper.md"
+PAGES = sorted({str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.md")} - {MANUSCRIPT})
 WITH_CODE = [page for page in PAGES if "```python\n" in (FOLDER / page).read_text()]
 WITH_COMMANDS = [page for page in PAGES if "```sh\n" in (FOLDER / page).read_text()]
 
