@@ -42,6 +42,8 @@ include_patterns = [
     "docs/reference/api/*.rst",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
     "analysis/results/*/*.md",
     "analysis/study/HYPOTHESES.md",
     "paper_figures/results/**.md",
