@@ -1,10 +1,10 @@
 """Write what catalogs of software read, from pyproject.toml and ``topofl/_version.py``.
 
 ``python -m analysis.metadata`` writes CITATION.cff, codemeta.json and .zenodo.json at the top of
-the source tree, and the references of docs/paper/paper.md, a paper about the software: works of
-``topofl/references.bib`` that it cites, and docs/paper/software.bib. A test compares them with what
-it would write, so change name, version, description, authors, license and keywords in
-pyproject.toml and ``topofl/_version.py`` only.
+the source tree, the conda recipe in .ci/conda, and the references of docs/paper/paper.md, a paper
+about the software: works of ``topofl/references.bib`` that it cites, and docs/paper/software.bib. A
+test compares them with what it would write, so change name, version, description, authors, license,
+dependencies and keywords in pyproject.toml and ``topofl/_version.py`` only.
 """
 
 import json
@@ -49,6 +49,7 @@ def files() -> dict[str, str]:
         "CITATION.cff": _citation(about),
         "codemeta.json": _as_json(_codemeta(about)),
         ".zenodo.json": _as_json(_zenodo(about)),
+        ".ci/conda/recipe.yaml": _as_json(_recipe(about)),
         "docs/paper/paper.bib": _bibliography(),
     }
 
@@ -122,6 +123,42 @@ def _zenodo(about: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+CONDA = {
+    "torch": "pytorch",
+    "torch-geometric": "pytorch_geometric",
+    "matplotlib": "matplotlib-base",
+}
+"""Names of dependencies on conda-forge, where they differ."""
+
+
+def _recipe(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe of rattler-build, in JSON, which is YAML, too: rattler-build.org."""
+    python = f"python {about['requires-python']}"
+    needs = [re.fullmatch(r"([\w-]+)(.*)", one) for one in about["dependencies"]]
+    run = [f"{CONDA.get(one[1], one[1])} {one[2]}" for one in needs if one]
+    install = "${{ PYTHON }} -m pip install . --no-deps --no-build-isolation -vv"
+    return {
+        "schema_version": 1,
+        "package": {"name": about["name"], "version": about["version"]},
+        "source": {"path": "../.."},
+        "build": {
+            "noarch": "python",
+            "script": install,
+            "python": {"entry_points": [f"{name} = {f}" for name, f in about["scripts"].items()]},
+        },
+        "requirements": {"host": [python, "pip", "setuptools >=77"], "run": [python, *run]},
+        "tests": [
+            {"python": {"imports": [about["name"]], "pip_check": False}},
+            {"script": [f"{about['name']} doctor"]},
+        ],
+        "about": {
+            "summary": about["description"],
+            "license": about["license"],
+            "license_file": about["license-files"][0],
+        },
+    }
+
+
 def main() -> None:
     """Write the files."""
     parser = parser_of("metadata", __doc__)
@@ -129,6 +166,7 @@ def main() -> None:
     if not (HERE / "pyproject.toml").is_file():
         parser.error(f"there is no pyproject.toml in {HERE}; run it in a checkout")
     for name, text in files().items():
+        (HERE / name).parent.mkdir(exist_ok=True)
         (HERE / name).write_text(text, "utf-8")
         print(f"wrote {name}")
 

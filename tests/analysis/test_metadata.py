@@ -27,6 +27,15 @@ def test_each_format_has_title_version_and_authors():
         assert [author["name"] for author in authors] == names
 
 
+def test_the_conda_recipe_needs_what_the_package_needs():
+    recipe = yaml.safe_load(files()[".ci/conda/recipe.yaml"])
+    python, *run = recipe["requirements"]["run"]
+    assert python == f"python {project()['requires-python']}"
+    assert len(run) == len(project()["dependencies"])
+    assert {"pytorch >=2.6.0", "networkx >=3.3", "matplotlib-base >=3.9.0"} <= set(run)
+    assert recipe["build"]["python"]["entry_points"] == ["topofl = topofl.cli:main"]
+
+
 def test_bibtex_has_the_same_title_and_authors():
     own = next(work for work in references() if work.key == "topofl")
     assert own.fields["title"] == project()["title"]
