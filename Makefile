@@ -1,6 +1,7 @@
 # `make demo`: install and compare topologies on real data.  `make check`: formatting, lint, types,
 # spelling and links.  `make test`: install and run the tests that are not marked slow.
 # `make test-all`: the slow ones, too.  `make docs`: the site, in out/docs.
+# `make site BASE=URL`: the site of this version beside those of others, in out/site, with a switcher.
 # `make package`: build the wheel, and test it in a new environment, of PYTHON=python3.x.
 # `make oldest`: the same with the oldest versions of the dependencies (downloads gigabytes: torch of
 # PyPI).
@@ -18,7 +19,11 @@ PAGES := README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md CODE_OF_CONDUCT.md $
 
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: demo test test-slow test-all check docs report package oldest install clean
+SPHINX := $(BIN)/python -m sphinx --fail-on-warning --keep-going -q -j auto -b html -c docs -d out/docs-doctrees
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' topofl/_version.py)
+BASE ?=
+
+.PHONY: demo test test-slow test-all check docs site report package oldest install clean
 
 demo: $(CORE)
 	$(BIN)/python -m analysis.convergence_study --out "$(OUT)" $(if $(DATA),--data "$(DATA)")
@@ -48,8 +53,14 @@ oldest: install
 
 docs: install
 	rm -rf out/docs out/docs-doctrees
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -j auto -b html -c docs -d out/docs-doctrees . out/docs
+	$(SPHINX) . out/docs
 	@echo "wrote out/docs/index.html"
+
+# Other versions are folders of out/site that a checkout of them made, or copies of what was published.
+site: install
+	rm -rf out/docs-doctrees "out/site/$(VERSION)"
+	TOPOFL_SITE="$(BASE)" $(SPHINX) . "out/site/$(VERSION)"
+	$(BIN)/python docs/_ext/versions.py out/site "$(BASE)"
 
 # The same sources give the same bytes with the same LaTeX.
 report: install

@@ -6,12 +6,16 @@ and the reference is written from the docstrings (docs/_ext/reference.py).
 """
 
 import logging
+import os
 import sys
 import warnings
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS / "_ext"), str(DOCS.parent)]
+
+from topofl import __version__ as release  # noqa: E402 - this checkout's
+
 # Tables of contents may have places for pages that come later.
 logging.getLogger("sphinx.sphinx.directives.other").addFilter(
     lambda record: "glob pattern" not in str(record.msg)
@@ -21,7 +25,7 @@ warnings.filterwarnings("ignore", message=".*torch.jit.script.*", category=Depre
 project = "topofl"
 author = "The topofl authors"
 project_copyright = author
-version = release = "0.1.0"
+version = release
 language = "en"
 
 extensions = [
@@ -95,3 +99,7 @@ html_theme_options = {
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
 }
+if (base := os.environ.get("TOPOFL_SITE")) is not None:  # set by `make site`
+    from versions import switcher
+
+    html_theme_options |= switcher(version, base)

@@ -1,6 +1,7 @@
 """Pages become notebooks, the reference has every public name, and figures have alt texts."""
 
 import importlib
+import json
 import re
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def extension(name):
         return importlib.import_module(name)
 
 
-pages, reference = extension("pages"), extension("reference")
+pages, reference, versions = map(extension, ("pages", "reference", "versions"))
 
 PAGE = """# Title
 
@@ -88,3 +89,17 @@ def test_figures_have_alt_texts(path):
     undescribed = pages.COMMENT.sub("", pages.ALT.sub("", text))
     blocks = pages.BLOCK.findall(undescribed)
     assert [block for block in blocks if drawing(block) and "def show" not in block] == []
+
+
+def test_the_newest_release_is_preferred_among_versions_of_the_site(tmp_path):
+    for name in ("1.2.0", "1.10.0", "2.0.0rc1", "assets"):
+        (tmp_path / name).mkdir()
+    found = versions.write(tmp_path, "https://example.org/topofl/")
+    assert json.loads((tmp_path / "versions.json").read_text()) == found
+    assert [entry["version"] for entry in found] == ["2.0.0rc1", "1.10.0", "1.2.0"]
+    assert [entry["preferred"] for entry in found] == [False, True, False]
+    assert found[1]["url"] == "https://example.org/topofl/1.10.0/"
+    assert "url=https://example.org/topofl/1.10.0/" in (tmp_path / "index.html").read_text()
+    options = versions.switcher("1.10.0", "https://example.org/topofl/")["switcher"]
+    assert options["json_url"] == "https://example.org/topofl/versions.json"
+    assert versions.listed(["0.2.0rc1"])[0]["preferred"]
