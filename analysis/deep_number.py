@@ -3,9 +3,10 @@
 ``python -m analysis.deep_number --data DIR --processes 2 --out analysis/results/deep_number`` runs
 what is missing and writes ``table.md``, ``results.json`` and ``runs.csv``. Hypotheses, cells,
 candidates and the rule of decision, written before the first run, are in HYPOTHESES.md in that
-folder; cells are declared in ``studies.toml``. The same command continues an interrupted one, and
-``--known RUNS.CSV`` adds the cells of another call to the report. DIR contains the folders
-``mnist`` and ``cifar10-subset``; without ``--data`` only cells on digits are run.
+folder; cells are declared in ``studies.toml``. The same command continues an interrupted one, also
+on another machine with the file ``outcomes.jsonl.gz`` in the new folder, or as ``--known``. DIR
+contains the folders ``mnist`` and ``cifar10-subset``; without ``--data`` only cells on digits are
+run.
 """
 
 import sys

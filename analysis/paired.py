@@ -4,7 +4,7 @@ Studies whose scenarios are declared in ``studies.toml`` also share their comman
 """
 
 import argparse
-import hashlib
+import gzip
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +21,9 @@ from topofl.summary.verdicts import mean_interval
 from topofl.toolkit import save_picture
 
 from .program import as_installed, parser_of, write
-from .study.runs import Numbers, Records, compute_for, predicted_cell, rate_of
-from .study.scenarios import Scenario, Source, about, cells, scenarios_of
+from .study.runs import Numbers, Records, compute_for, predicted_cell, rate_of, tuning_runs
+from .study.runs import runs as runs_in
+from .study.scenarios import Source, about, cells, scenarios_of
 
 OUTCOMES = ("learning phase", "final", "worst node")
 
@@ -123,16 +124,57 @@ def at_least(count: int, claims: Sequence[bool | None]) -> bool | None:
     return None if claims.count(True) + claims.count(None) >= count else False
 
 
+KNOWN = "outcomes.jsonl.gz"
+"""File with outcomes of all runs of a study and numbers of its graphs, small enough to keep.
+
+Each line is a JSON list: the hash of everything that determines the result, and the result.
+"""
+
+
+def load_known(path: Path, records: Records) -> None:
+    """Add what a file of outcomes has to records; results of other settings have other hashes.
+
+    Raises
+    ------
+    OSError
+        If the file exists and cannot be read.
+    ValueError
+        If it is not such a file.
+    """
+    if not path.exists():
+        return
+    try:
+        lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+        for kind, key, found in lines:
+            {"run": records.ran, "graph": records.predicted}[kind].setdefault(key, found)
+    except (gzip.BadGzipFile, EOFError, ValueError, KeyError) as error:
+        raise ValueError(f"`known` must be a file that a study wrote, got {path}") from error
+
+
+def save_known(path: Path, records: Records, source: Source) -> None:
+    """Write the outcomes and numbers that are known of all scenarios, if there are any."""
+    graphs, runs = {}, {}
+    for scenario in map(source.scenario, source.free()):
+        every = cells(scenario)
+        graphs |= {records.key(one): records.prediction(one) for one in map(predicted_cell, every)}
+        tried = [*tuning_runs(scenario), *runs_in(scenario, records)]
+        runs |= {records.key(*one): records.outcomes(*one) for one in tried}
+    found = [("graph", *one) for one in graphs.items()] + [("run", *one) for one in runs.items()]
+    lines = [json.dumps(one) for one in sorted(found) if one[2] is not None]
+    if lines:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress("\n".join(lines).encode(), mtime=0))
+
+
 def runs_of(records: Records, source: Source, names: Sequence[str]) -> pd.DataFrame:
     """Return one row per known run of scenarios of one partition and one method.
 
     It has the scenario, the graph and its family, the seed, the learning rate and whether it is the
     smallest or the largest that was tried, the numbers of the graph, and accuracies, which are 0
-    for a run that diverged; ``declared`` is a checksum of the settings of its scenario.
+    for a run that diverged.
     """
     rows = []
     for scenario in map(source.scenario, names):
-        declared = _checksum(scenario)
         for cell in cells(scenario):
             if (lr := rate_of(scenario, cell, records)) is None:
                 continue
@@ -141,44 +183,11 @@ def runs_of(records: Records, source: Source, names: Sequence[str]) -> pd.DataFr
                 continue
             ends = {min(scenario.rates): "smallest", max(scenario.rates): "largest"}
             family = scenario.graphs[cell.graph].family
-            row = {"setting": scenario.name, "declared": declared}
-            row |= {"family": family, "graph": cell.graph}
+            row = {"setting": scenario.name, "family": family, "graph": cell.graph}
             row |= {"seed": cell.seed, "lr": lr, "end": ends.get(lr, "")}
             row |= before | {name: after.get(name, 0.0) for name in OUTCOMES}
             rows.append(row | {OUTCOMES[0]: learning_phase(after)})
     return pd.DataFrame(rows)
-
-
-def _checksum(scenario: Scenario) -> str:
-    """Return 12 digits that change with the settings of a scenario."""
-    settings = json.dumps(scenario.settings, sort_keys=True)
-    return hashlib.sha256(settings.encode()).hexdigest()[:12]
-
-
-def with_earlier(runs: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
-    """Return runs, with those of other scenarios that an earlier call wrote to a ``runs.csv``.
-
-    Scenarios are in the order in which they are declared.
-
-    Raises
-    ------
-    ValueError
-        If a scenario of the file was run with settings that are not the declared ones.
-    OSError
-        If the file cannot be read.
-    """
-    earlier = pd.read_csv(path, dtype={"declared": str})
-    if len(runs):
-        earlier = earlier[~earlier["setting"].isin(runs["setting"])]
-    for name, declared in earlier.groupby("setting")["declared"].unique().items():
-        if list(declared) != [_checksum(source.scenario(str(name)))]:
-            raise ValueError(
-                f"`--known` must be runs with the declared settings, but those of {name} in {path} "
-                "have others; run that scenario again"
-            )
-    places = {name: place for place, name in enumerate(scenarios_of(source))}
-    both = pd.concat([one for one in (earlier, runs) if len(one)], ignore_index=True)
-    return both.sort_values("setting", key=lambda names: names.map(places), kind="stable")
 
 
 def learning_phase(outcomes: Mapping[str, Any]) -> float:
@@ -243,13 +252,13 @@ def _computed(
 ) -> tuple[pd.DataFrame, str]:
     """Compute what is missing; return the known runs of all scenarios, and how many failed."""
     records = Records(options.out, partial(about, source))
+    for path in filter(None, [options.known, options.out / KNOWN]):
+        load_known(path, records)
     show = partial(print, flush=True)
     how = {"processes": options.processes, "show": show, "numbers": numbers}
     compute_for(options.minutes, names, records, source, **how)
-    runs = runs_of(records, source, source.free())
-    if options.known is not None:
-        runs = with_earlier(runs, options.known, source)
-    return runs, records.failures
+    save_known(options.out / KNOWN, records, source)
+    return runs_of(records, source, source.free()), records.failures
 
 
 def _parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -261,7 +270,7 @@ def _parser(name: str, doc: str | None) -> argparse.ArgumentParser:
         data=(Path, "folder with mnist and cifar10-subset"),
         processes=(1, "processes"),
         minutes=(1e9, "start no run after this time"),
-        known=(Path, "runs.csv of an earlier call, for scenarios that are not in the new folder"),
+        known=(Path, f"{KNOWN} of another folder, whose runs are not repeated"),
         out=(Path("out", name), "folder"),
     )
     known = scenarios_of(Source(study=name))

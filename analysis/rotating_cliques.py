@@ -5,9 +5,10 @@ analysis/results/rotating_cliques`` runs what is missing and writes ``table.md``
 ``runs.csv`` and ``differences.png``. Hypotheses, settings and rules of decision, written before the
 first run, are in HYPOTHESES.md in that folder; scenarios are declared in ``studies.toml``. Training
 runs are kept in the folder ``runs`` (``topofl runs`` lists them), numbers of graphs in
-``predictions.jsonl``; the same command continues an interrupted one. ``--known RUNS.CSV`` adds the
-scenarios of another call to the report, so that they can be run one by one. DIR contains the
-folders ``mnist`` and ``cifar10-subset``; without ``--data`` only scenarios on digits are run.
+``predictions.jsonl``; the same command continues an interrupted one. What they found is also in
+``outcomes.jsonl.gz``, with which, in the new folder or as ``--known``, another machine continues.
+DIR contains the folders ``mnist`` and ``cifar10-subset``; without ``--data`` only scenarios on
+digits are run.
 """
 
 import sys

@@ -105,23 +105,6 @@ def test_verdicts_follow_the_runs():
     assert set(states.values()) == {"OPEN"}
 
 
-@pytest.mark.slow
-def test_runs_of_an_earlier_call_are_reported_with_new_ones(tmp_path, capsys):
-    call = ["--preset", "smoke", "--out"]
-    first, second = tmp_path / "first", tmp_path / "second"
-    assert rotating_cliques.main([*call, str(first)]) == 0
-    told = (first / "table.md").read_text()
-    known = ["--known", str(first / "runs.csv"), "--minutes", "0"]
-    assert rotating_cliques.main([*call, str(second), *known]) == 0
-    assert (second / "table.md").read_text() == told
-    assert (second / "runs.csv").read_text() == (first / "runs.csv").read_text()
-    runs = pd.read_csv(first / "runs.csv").assign(declared="0123456789ab")
-    runs.to_csv(tmp_path / "others.csv", index=False)
-    known[1] = str(tmp_path / "others.csv")
-    assert rotating_cliques.main([*call, str(second), *known]) == 2
-    assert "must be runs with the declared settings" in capsys.readouterr().err
-
-
 def test_the_learning_phase_is_that_of_trained_models():
     outcomes = {"rounds": [0, 4, 8, 12, 16], "curve": [0.1, 0.4, 0.6, 0.7, 0.9]}
     assert paired.learning_phase(outcomes) == pytest.approx(0.5)
@@ -257,3 +240,12 @@ def test_a_smoke_run_is_kept_and_not_repeated(study, tmp_path, monkeypatch, caps
     assert study.main(words) == 0
     assert ", 0 to do" in capsys.readouterr().out
     assert (tmp_path / "table.md").read_text() == text
+    elsewhere, known = tmp_path / "elsewhere", str(tmp_path / paired.KNOWN)
+    again = ["--preset", "smoke", "--out", str(elsewhere), "--known", known]
+    assert study.main(again) == 0
+    assert ", 0 to do" in capsys.readouterr().out
+    for name in ("table.md", "runs.csv", paired.KNOWN):
+        assert (elsewhere / name).read_bytes() == (tmp_path / name).read_bytes()
+    Path(known).write_text("runs")
+    assert study.main(again) == 2
+    assert "`known` must be a file that a study wrote" in capsys.readouterr().err
