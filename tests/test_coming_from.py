@@ -1,8 +1,8 @@
 """Pages for users of other libraries: their code runs in the environment of its library.
 
 ``TOPOFL_PEERS`` names the folder of environments that ``python -m analysis.benchmark peers
---cache`` makes, with sources of gossipy in ``sources/gossipy``; a page whose library is not installed there is skipped. The code for topofl runs
-with that of all pages.
+--cache`` makes, with sources of gossipy in ``sources/gossipy``; a page whose library is not there
+is skipped. The code for topofl runs with that of all pages.
 """
 
 import os
@@ -31,18 +31,17 @@ def test_libraries_that_are_raced_have_a_page_with_code():
 @pytest.mark.slow
 @pytest.mark.parametrize("peer", CODES)
 def test_code_of_a_peer_runs_where_it_is_installed(peer, tmp_path):
-    cache = os.environ.get("TOPOFL_PEERS")
-    python = environments.installed(peer, Path(cache)) if cache else None
+    cache = Path(os.environ.get("TOPOFL_PEERS", tmp_path))
+    python = environments.installed(peer, cache)
     if python is None:
         pytest.skip(f"{peer} is not installed in $TOPOFL_PEERS")
+    needed = [cache / "sources" / peer] * (peer in environments.SOURCES)
+    if not all(folder.is_dir() for folder in needed):
+        pytest.skip(f"the release of {peer} lacks what the page needs; its sources are not there")
     script = tmp_path / "page.py"
     # The drivers' protocol stands in for a torchvision that peers import and do not use.
     script.write_text(f"import protocol\n{CODES[peer]}")
-    sources = Path(cache, "sources") if cache else None
-    if peer in environments.SOURCES and not environments.from_sources(peer, sources):
-        pytest.skip(f"the release of {peer} lacks what the page needs; sources are not there")
-    folders = [DRIVERS, *([Path(cache, "sources", peer)] if peer in environments.SOURCES else [])]
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [DRIVERS, *needed]))}
     ran = subprocess.run(
         [python, str(script)],
         capture_output=True,
