@@ -31,7 +31,7 @@ def test_libraries_that_are_raced_have_a_page_with_code():
 @pytest.mark.slow
 @pytest.mark.parametrize("peer", CODES)
 def test_code_of_a_peer_runs_where_it_is_installed(peer, tmp_path):
-    cache = Path(os.environ.get("TOPOFL_PEERS", tmp_path))
+    cache = Path(os.environ.get("TOPOFL_PEERS") or tmp_path)
     python = environments.installed(peer, cache)
     if python is None:
         pytest.skip(f"{peer} is not installed in $TOPOFL_PEERS")
