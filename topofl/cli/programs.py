@@ -4,7 +4,7 @@ import inspect
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from importlib.resources import files
@@ -86,9 +86,24 @@ def reproduce(options: Namespace) -> None:
 
 
 def _with_options(function: Callable[..., Any], options: Namespace) -> Callable[..., Any]:
-    """Return a function with the options that are its parameters."""
+    """Return a function with the options that are its parameters, which its errors call options."""
     known = inspect.signature(function).parameters
-    return partial(function, **{key: value for key, value in vars(options).items() if key in known})
+    given = {key: value for key, value in vars(options).items() if key in known}
+
+    def call(**others: Any) -> Any:
+        try:
+            return function(**given, **others)
+        except ValueError as error:
+            raise ValueError(_by_options(str(error), given)) from error
+
+    return call
+
+
+def _by_options(text: str, names: Iterable[str]) -> str:
+    """Return a message in which parameters are called by their options."""
+    for name in set(names) - {"name"}:  # it is given without an option
+        text = text.replace(f"`{name}`", f"`--{name.replace('_', '-')}`")
+    return text
 
 
 def _print_figures(paper_figures: Any, options: Namespace) -> None:

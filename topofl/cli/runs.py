@@ -409,6 +409,11 @@ def _grid(options: Namespace, space: Mapping[str, Any]) -> Any:
         check_alone(options, "points", "grid", "random")
         try:
             return json.loads(options.points.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ValueError(
+                f"`--points` must be a JSON file with a list of points, got {options.points}, which "
+                "does not exist"
+            ) from error
         except ValueError as error:
             raise ValueError(
                 f"`--points` must be a JSON file, {options.points} is not: {error}"
