@@ -411,8 +411,8 @@ def _grid(options: Namespace, space: Mapping[str, Any]) -> Any:
             return json.loads(options.points.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise ValueError(
-                f"`--points` must be a JSON file with a list of points, got {options.points}, which "
-                "does not exist"
+                f"`--points` must be a JSON file with a list of points, got {options.points}, "
+                "which does not exist"
             ) from error
         except ValueError as error:
             raise ValueError(
