@@ -52,6 +52,30 @@ def sweep(options: Namespace) -> None:
     import_module("topofl.cli.runs").sweep(options)
 
 
+def leaderboard(options: Namespace) -> None:
+    """Train entries of the leaderboard, or build its page."""
+    from topofl import leaderboard  # it loads torch
+
+    if options.action == "build":
+        if options.entries:
+            raise ValueError("`build` must be given without entries; leave them out")
+        print(f"written: {printable(str(leaderboard.build(options.out)))}")
+        return
+    if not options.entries:
+        raise ValueError("name at least one ENTRY.toml; docs/leaderboard.md has an example")
+    entries = [one for path in options.entries for one in leaderboard.read_entries(path)]
+    tasks = leaderboard.tasks(options.tasks)
+    progress = "auto" if options.progress is None else options.progress
+    for entry in entries:
+        for task in tasks:
+            found = leaderboard.run_entry(
+                entry, task, store=options.store, jobs=options.jobs, progress=progress
+            )
+            mean = sum(found.learning) / len(found.learning)
+            path = printable(str(found.save(options.out)))
+            print(f"{entry.name}, {task.key}: {100 * mean:.1f} % over rounds; written: {path}")
+
+
 def study(options: Namespace) -> None:
     """Train over many graphs, and correlate their numbers with the outcomes."""
     if not options.scenarios:
