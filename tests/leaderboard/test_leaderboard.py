@@ -29,24 +29,43 @@ def written(folder, text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('topology = "ring"', "must have a `name` of letters or digits, got None"),
-        ('name = "-"', "must have a `name` of letters or digits, got '-'"),
-        ('name = "a"\n[data]\nn = 5', "a: `data` is fixed by the tasks"),
-        ('name = "a"\n[run]\nrounds = 5', "a: `run` is fixed by the tasks"),
+        ('topology = "ring"', "a `name` with a letter from a to z or a digit, got None"),
+        ('name = "-"', "a `name` with a letter from a to z or a digit, got '-'"),
+        ('name = "a"\nauthors = ["b"]', "a: `authors` must be text, got ['b']"),
+        ('name = "a"\nauthor = "b"', "got `author`; did you mean 'authors'?; tasks fix the rest"),
+        ('name = "a"\n[data]\nn = 5', "a: an entry must have only name, authors, link, topology"),
+        ('name = "a"\n[run]\nrounds = 5', "got `run`; tasks fix the rest"),
+        ('[entry]\nname = "a"', "`entry` must be tables, each of which begins with [[entry]]"),
+        ("entry = 3", "`entry` must be tables, each of which begins with [[entry]]"),
+        ('name = "a"\n[[entry]]\nname = "b"', "nothing outside of its entries, got `name`"),
         ('name = "a"\nalgorithm = "dsgd,lr=1"', "a: `algorithm.lr` is given by the tasks"),
         ('name = "a"\n[algorithm]\nbatch_size = 1', "a: `algorithm.batch_size` is given by the"),
-        ('[[entry]]\nname = "a b"\n[[entry]]\nname = "A-B"', "`name` must differ from those of o"),
+        (
+            '[[entry]]\nname = "a b"\n[[entry]]\nname = "A-B"',
+            "got 'A-B' and 'a b', whose results would both be in a-b.json",
+        ),
     ],
 )
 def test_entries_that_fix_what_tasks_fix_are_refused(tmp_path, text, said):
-    with pytest.raises(ValueError, match=r"name|fixed|given") as error:
+    with pytest.raises(ValueError, match=r"must|given") as error:
         read_entries(written(tmp_path, text))
     assert said in str(error.value)
+
+
+def test_entries_of_several_files_must_have_different_names(tmp_path):
+    paths = [tmp_path / "one.toml", tmp_path / "two.toml"]
+    for path, name in zip(paths, ("a", "b"), strict=True):
+        path.write_text(f'name = "{name}"')
+    assert [entry.name for entry in read_entries(*paths)] == ["a", "b"]
+    with pytest.raises(ValueError, match="`name` must differ from those of other entries, got 'a'"):
+        read_entries(paths[0], paths[0])
 
 
 def test_a_task_that_is_not_there_is_named():
     with pytest.raises(ValueError, match=r"got 'digits-shard'; did you mean 'digits-shards'"):
         tasks(["digits-shard"])
+    with pytest.raises(TypeError, match="`names` must be a sequence of keys of tasks, got 'digits"):
+        tasks("digits-shards")
 
 
 def test_digests_change_with_anything_that_changes_results():
@@ -78,13 +97,30 @@ def test_the_rate_is_chosen_on_seeds_of_its_own_and_scores_are_those_of_the_runs
 
 
 def test_an_entry_that_diverges_at_all_rates_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="ring cannot be trained on digits-shards with any of"):
+    with pytest.raises(ValueError, match="ring diverges on digits-shards with each of its"):
         run_entry(
             Entry("ring", {"topology": "ring"}),
             replace(SHORT, rates=(3e38,)),
             store=tmp_path,
             progress=False,
         )
+
+
+def test_a_run_that_fails_otherwise_than_by_diverging_gets_no_score(tmp_path):
+    """The graph of round 2 is refused for one of the seeds that count, so 0 would be wrong."""
+    (tmp_path / "breaking.py").write_text(
+        "from topofl import topologies\nfrom topofl.topology import TopologySequence\n\n\n"
+        "def graphs(n, *, seed):\n"
+        "    def at(t):\n"
+        "        if t == 2 and seed == 1:\n"
+        "            raise OSError('no graph of round 2')\n"
+        "        return topologies.ring(n)\n\n"
+        "    return TopologySequence(n, at, 'breaking')\n"
+    )
+    text = 'name = "breaking"\ntopology = "breaking:graphs"'
+    (entry,) = read_entries(written(tmp_path, text))
+    with pytest.raises(ValueError, match=r"breaking cannot be trained on digits-shards: .*round 2"):
+        run_entry(entry, replace(SHORT, rates=(0.5,)), store=tmp_path / "store", progress=False)
 
 
 def result(name, learning, models):
@@ -137,6 +173,25 @@ def test_results_of_another_version_of_a_task_are_refused(tmp_path):
     path.write_text("{}")
     with pytest.raises(ValueError, match="must be a result that topofl leaderboard run wrote"):
         build(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seeds": [0, 1]}, "must have one score for each of the seeds 0, 1, 2, 3, 4"),
+        ({"final": [0.5]}, "must have one score for each of the seeds 0, 1, 2, 3, 4"),
+        ({"worst": ["a"] * 5}, "must be a result that topofl leaderboard run wrote"),
+        ({"entry": {"name": 3}}, "must be a result that topofl leaderboard run wrote"),
+        ({"entry": {"name": "b"}}, "must have the name of its entry, b.json; rename it"),
+        ({"models": None}, "must be a result that topofl leaderboard run wrote"),
+    ],
+)
+def test_results_that_cannot_be_compared_are_refused(tmp_path, changes, said):
+    path = result("a", [0.5] * 5, 1).save(tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(ValueError, match=r"a\.json must") as error:
+        build(tmp_path)
+    assert said in str(error.value)
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

@@ -58,6 +58,16 @@ def test_seeds_go_to_everything_that_draws():
     assert len({point.key for point in points}) == 2
 
 
+def test_seeds_are_given_to_functions_in_the_folder_of_modules(tmp_path):
+    """They are looked up before any run is built, and nothing else has imported the module."""
+    (tmp_path / "drawn_graphs_of_mine.py").write_text("def graph(n, *, seed):\n    pass\n")
+    tables = {"topology": "drawn_graphs_of_mine:graph", "modules": {"folder": str(tmp_path)}}
+    found = with_seeds(tables, 7, ["topology"])
+    assert found["topology"] == {"name": "drawn_graphs_of_mine:graph", "seed": 7}
+    with pytest.raises(ValueError, match="Python finds no module drawn_graphs_of_mine_too"):
+        with_seeds({"topology": "drawn_graphs_of_mine_too:graph"}, 7, ["topology"])
+
+
 def test_shards_are_disjoint_and_complete():
     points = prepare(BASE, GRID, seeds=2)
     parts = [shard_of(points, f"{k}/3") for k in (1, 2, 3)]

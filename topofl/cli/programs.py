@@ -63,7 +63,7 @@ def leaderboard(options: Namespace) -> None:
         return
     if not options.entries:
         raise ValueError("name at least one ENTRY.toml; docs/leaderboard.md has an example")
-    entries = [one for path in options.entries for one in leaderboard.read_entries(path)]
+    entries = leaderboard.read_entries(*options.entries)
     tasks = leaderboard.tasks(options.tasks)
     progress = "auto" if options.progress is None else options.progress
     for entry in entries:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from topofl._support.check import check_path, shown
+from topofl._support.check import check_path, check_sequence, shown
 from topofl._support.text import did_you_mean
 from topofl.config.toml import as_table, read, with_modules
 
@@ -129,8 +129,8 @@ def tasks(names: Sequence[str] | None = None) -> tuple[Task, ...]:
 
     Raises
     ------
-    ValueError
-        If there is no task of a name.
+    ValueError, TypeError
+        If there is no task of a name, or `names` is no sequence.
 
     Examples
     --------
@@ -140,10 +140,11 @@ def tasks(names: Sequence[str] | None = None) -> tuple[Task, ...]:
     folder = files("topofl.leaderboard").joinpath("tasks")
     found = sorted((one for one in folder.iterdir() if one.name.endswith(".toml")), key=str)
     known = {one.name.removesuffix(".toml"): one for one in found}
+    names = None if names is None else check_sequence("names", names, "keys of tasks")
     for name in names or ():
         if name not in known:
             raise ValueError(
-                f"`tasks` must be of {', '.join(known)}, got {shown(name)}"
+                f"names of tasks must be of {', '.join(known)}, got {shown(name)}"
                 f"{did_you_mean(name, known)}"
             )
     return tuple(_task(key, known[key].read_text(encoding="utf-8")) for key in names or known)
@@ -158,22 +159,23 @@ def _task(key: str, text: str) -> Task:
     return Task(key, tables=values, **own)
 
 
-def read_entries(path: str | os.PathLike[str]) -> tuple[Entry, ...]:
-    """Return the entries of a TOML file: one at its top, or several as ``[[entry]]``.
+def read_entries(*paths: str | os.PathLike[str]) -> tuple[Entry, ...]:
+    """Return the entries of TOML files: one at the top of a file, or several as ``[[entry]]``.
 
     Parameters
     ----------
-    path
-        The file. An entry has a ``name``, maybe ``authors`` and a ``link``, and the tables
+    paths
+        The files. An entry has a ``name``, maybe ``authors`` and a ``link``, and the tables
         ``topology``, ``mixing``, ``algorithm`` and ``modules`` of a configuration.
 
     Raises
     ------
     OSError
-        If the file cannot be read.
+        If a file cannot be read.
     ValueError
-        If it is not TOML; if an entry has no name, or one that another has; if it states what a
-        task fixes, such as data, rounds or a learning rate.
+        If a file is not TOML, or has entries and other keys; if an entry has no name, or one whose
+        results would have the same file as those of another; if it states what a task fixes, such
+        as data, rounds or a learning rate.
 
     Examples
     --------
@@ -184,29 +186,49 @@ def read_entries(path: str | os.PathLike[str]) -> tuple[Entry, ...]:
     >>> [entry.name for entry in read_entries(path)]
     ['mine']
     """
-    path = check_path("path", path)
-    values = read(path)
-    several = values.get("entry", [values])
-    found = tuple(_entry(one, path.parent) for one in several)
-    names = [entry.file for entry in found]
+    files = [check_path("paths", path, "file") for path in paths]
+    found = tuple(_entry(one, path.parent) for path in files for one in _tables_of(path))
+    known: dict[str, str] = {}
     for entry in found:
-        if names.count(entry.file) > 1:
-            raise ValueError(f"`name` must differ from those of other entries, got {entry.name!r}")
+        if entry.file in known:
+            raise ValueError(
+                f"`name` must differ from those of other entries, got {entry.name!r} and "
+                f"{known[entry.file]!r}, whose results would both be in {entry.file}.json"
+            )
+        known[entry.file] = entry.name
     return found
+
+
+def _tables_of(path: Path) -> list[Mapping[str, Any]]:
+    """Return the table of each entry of a file."""
+    values = read(path)
+    if "entry" not in values:
+        return [values]
+    if alone := [key for key in values if key != "entry"]:
+        raise ValueError(
+            f"{path} must have nothing outside of its entries, got `{alone[0]}`; move it into one"
+        )
+    several = values["entry"]
+    if not isinstance(several, list) or not all(isinstance(one, Mapping) for one in several):
+        raise ValueError(f"{path}: `entry` must be tables, each of which begins with [[entry]]")
+    return several
 
 
 def _entry(values: Mapping[str, Any], folder: Path) -> Entry:
     """Return an entry after checking it; modules are found in the folder of its file."""
     about = {name: values[name] for name in ABOUT if name in values}
-    if not isinstance(about.get("name"), str) or not Entry(about["name"]).file:
+    name = about.get("name")
+    if not isinstance(name, str) or not Entry(name).file:
         raise ValueError(
-            f"an entry must have a `name` of letters or digits, got {shown(about.get('name'))}"
+            f"an entry must have a `name` with a letter from a to z or a digit, got {shown(name)}"
         )
-    name = about["name"]
+    for key, value in about.items():
+        if not isinstance(value, str):
+            raise ValueError(f"{name}: `{key}` must be text, got {shown(value)}")
     if extra := [key for key in values if key not in (*FREE, *ABOUT)]:
         raise ValueError(
-            f"{name}: `{extra[0]}` is fixed by the tasks; an entry has {', '.join(FREE)} and "
-            f"{', '.join(ABOUT)} only"
+            f"{name}: an entry must have only {', '.join((*ABOUT, *FREE))}, got `{extra[0]}`"
+            f"{did_you_mean(extra[0], (*ABOUT, *FREE))}; tasks fix the rest"
         )
     tables = {key: values[key] for key in FREE if key in values}
     method = as_table("algorithm", tables.get("algorithm", "dsgd"))

@@ -46,7 +46,7 @@ def build(folder: str | os.PathLike[str]) -> Path:
     Raises
     ------
     ValueError
-        If there are no results, or some of other tasks than those of topofl.
+        If there are no results of the tasks of topofl, or some of another version of a task.
     OSError
         If a file cannot be read or written.
 
@@ -55,10 +55,10 @@ def build(folder: str | os.PathLike[str]) -> Path:
     >>> import tempfile
     >>> from topofl.leaderboard import Result, tasks
     >>> (task,) = tasks(["digits-shards"])
-    >>> scores = {"learning": (0.5, 0.6), "final": (0.7, 0.7), "worst": (0.6, 0.6)}
+    >>> scores = {name: (0.5, 0.6, 0.5, 0.6, 0.7) for name in ("learning", "final", "worst")}
     >>> folder = tempfile.mkdtemp()
     >>> _ = Result(
-    ...     {"name": "ring"}, task.key, 1, task.digest, 0.3, {"0.3": 0.5}, (0, 1), **scores,
+    ...     {"name": "ring"}, task.key, 1, task.digest, 0.3, {"0.3": 0.5}, task.seeds, **scores,
     ...     messages=2.0, models=2.0, software={},
     ... ).save(folder)
     >>> build(folder).name
@@ -156,8 +156,6 @@ def _draw(results: Sequence[Result], task: Task, path: Path) -> None:
         mean = 100 * float(np.mean(one.learning))
         is_front, best = mean > best, max(best, mean)
         _point(ax, one, mean, is_front=is_front)
-    for budget in task.budgets:
-        ax.axvline(budget, color="#BBBBBB", linewidth=0.8, zorder=0)
     ax.set(xlabel="models sent per node and round", ylabel="accuracy over rounds, %")
     ax.set_xscale("symlog", linthresh=1)
     ax.set_title(task.title, fontsize=10)

@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ import torch
 from topofl import config
 from topofl._support.check import check_path
 from topofl._version import __version__
+from topofl.engine import DivergenceError
 from topofl.leaderboard.entries import Entry, Task
-from topofl.runs import StoredRun, sweep
+from topofl.runs import Failure, StoredRun, sweep
 
 __all__ = ["Result", "read_results", "run_entry"]
 
@@ -106,7 +107,7 @@ def run_entry(
     Raises
     ------
     ValueError
-        If the runs cannot be built, or all of them diverge.
+        If the runs cannot be built, all of them diverge, or one fails for another reason.
     OSError
         If the store cannot be written to.
 
@@ -125,19 +126,31 @@ def run_entry(
     how: dict[str, Any] = {"store": store, "jobs": jobs, "progress": progress}
     points = [{"algorithm.lr": lr} for lr in task.rates]
     tried = sweep(base, points, seeds=task.tuning_seeds, **how)
+    _check_that_diverged(tried.failures, entry, task)
     means = {lr: _mean([run for run in tried.runs if _rate(run) == lr], task) for lr in task.rates}
     known = {lr: mean for lr, mean in means.items() if mean is not None}
     if not known:
         raise ValueError(
-            f"{entry.name} cannot be trained on {task.key} with any of its learning rates; the "
-            f"first failed with {tried.failures[0].error}"
+            f"{entry.name} diverges on {task.key} with each of its learning rates; the first "
+            f"failed with {tried.failures[0].error}"
         )
     lr = max(known, key=known.__getitem__)
     found = sweep(base, [{"algorithm.lr": lr}], seeds=task.seeds, **how)
+    _check_that_diverged(found.failures, entry, task)
     runs = {run.settings["run.seed"]: run for run in found.runs}
     if not runs:
         raise ValueError(f"{entry.name} diverges on {task.key}: {found.failures[0].error}")
     return _result(entry, task, lr, means, [runs.get(seed) for seed in task.seeds])
+
+
+def _check_that_diverged(failures: Sequence[Failure], entry: Entry, task: Task) -> None:
+    """Raise ``ValueError`` if a run failed for another reason, which says nothing of its rate."""
+    for failure in failures:
+        if not failure.error.startswith(DivergenceError.__name__):
+            raise ValueError(
+                f"{entry.name} cannot be trained on {task.key}: {failure.error}; the store keeps "
+                "the failure, so mend its cause and name another `store`"
+            )
 
 
 def _rate(run: StoredRun) -> float:
@@ -210,7 +223,10 @@ def read_results(folder: str | os.PathLike[str], task: Task) -> list[Result]:
     Raises
     ------
     ValueError
-        If a file is not a result, or one of another version of the task.
+        If a file is not a result, has not the name of its entry, or is of another version or other
+        seeds of the task.
+    OSError
+        If a file cannot be read.
 
     Examples
     --------
@@ -219,19 +235,30 @@ def read_results(folder: str | os.PathLike[str], task: Task) -> list[Result]:
     >>> read_results(tempfile.mkdtemp(), tasks()[0])
     []
     """
-    return [_read(path, task) for path in sorted((Path(folder) / task.key).glob("*.json"))]
+    folder = check_path("folder", folder) / task.key
+    return [_read(path, task) for path in sorted(folder.glob("*.json"))]
 
 
 def _read(path: Path, task: Task) -> Result:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        lists = {k: tuple(values[k]) for k in ("seeds", "learning", "final", "worst")}
-        found = Result(**{**values, **lists})
-    except (ValueError, TypeError, KeyError) as error:
+        scores = {k: tuple(map(float, values[k])) for k in ("learning", "final", "worst")}
+        numbers = {k: float(values[k]) for k in ("lr", "messages", "models")}
+        given = {**values, **scores, **numbers, "seeds": tuple(values["seeds"])}
+        found = Result(**given)
+        file = Entry(found.entry["name"]).file
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} must be a result that topofl leaderboard run wrote") from error
     if found.digest != task.digest:
         raise ValueError(
             f"{path} must be of version {task.version} of {task.key} ({task.digest}), got version "
             f"{found.version} ({found.digest}); run the entry again"
+        )
+    if path.stem != file:
+        raise ValueError(f"{path} must have the name of its entry, {file}.json; rename it")
+    if found.seeds != task.seeds or {len(one) for one in scores.values()} != {len(task.seeds)}:
+        raise ValueError(
+            f"{path} must have one score for each of the seeds {', '.join(map(str, task.seeds))}; "
+            "run the entry again"
         )
     return found

@@ -22,6 +22,7 @@ from topofl._support.check import (
     check_sequence,
     shown,
 )
+from topofl._support.plugins import appended_folder
 from topofl._support.text import plain_text, printable
 from topofl.config.toml import as_table, is_none, with_modules
 from topofl.engine import run
@@ -294,17 +295,23 @@ def with_seeds(tables: Mapping[str, Any], seed: int, vary: Sequence[str]) -> dic
     {'data': {'name': 'digits', 'seed': 3}, 'topology': 'ring', 'run': {'rounds': 1, 'seed': 3}}
     """
     tables = dict(tables)
-    for name in (check_choice("vary", name, VARIED) for name in vary):
-        if name not in tables or is_none(tables[name]):
-            continue
-        if name == "topology":
-            tables[name] = _graph_with_seed(tables[name], seed)
-            continue
-        table = as_table(name, tables[name])
-        partition = table.get("partition", "shards")
-        if name == "run" or "seed" in parameters(find("partition", partition)):
-            tables[name] = {**table, "seed": seed}
+    names = [check_choice("vary", name, VARIED) for name in vary]
+    folder = as_table("modules", tables.get("modules") or {}).get("folder")
+    with appended_folder(folder if isinstance(folder, str) else None):
+        for name in names:
+            if name in tables and not is_none(tables[name]):
+                tables[name] = _with_seed(name, tables[name], seed)
     return tables
+
+
+def _with_seed(name: str, value: Any, seed: int) -> Any:
+    """Return the table of runs, partitions or graphs with a seed if these draw something."""
+    if name == "topology":
+        return _graph_with_seed(value, seed)
+    table = as_table(name, value)
+    partition = table.get("partition", "shards")
+    is_drawn = name == "run" or "seed" in parameters(find("partition", partition))
+    return {**table, "seed": seed} if is_drawn else value
 
 
 def _graph_with_seed(graph: Any, seed: int) -> Any:
