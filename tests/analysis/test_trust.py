@@ -15,6 +15,7 @@ def test_comparisons_with_public_code_are_read_from_their_tables():
     found = list(trust.differences())
     assert len(found) > 40
     assert {3e-16, 0.018, 1.5e-7} <= set(found)
+    assert found.count(0) == 3, "sign_flip, and top_k and random_k, whose row has bars in a cell"
 
 
 def test_the_best_peer_has_the_shortest_rounds_and_ratios_are_those_of_turns():
@@ -30,4 +31,7 @@ def test_the_best_peer_has_the_shortest_rounds_and_ratios_are_those_of_turns():
             "no": "n/a",
         },
     }
-    assert trust._best_peer(json.loads(json.dumps(record))) == ("fast 2", 0.5)
+    assert trust._best_peer(json.loads(json.dumps(record))) == (
+        "fast 2",
+        [0.25, 0.5, 0.6],
+    )
