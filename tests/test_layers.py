@@ -221,7 +221,7 @@ ROOMS = {
     "topologies": [
         "_edge_swaps _generator",
         "classic cliques collaboration derived exponential frank_wolfe presence random",
-        "dcliques designed placement rotating",
+        "dcliques designed matcha placement rotating",
     ],
 }
 """Rooms of a package, lowest first: none imports one of a later line, or of its own line."""

@@ -314,6 +314,14 @@ ROWS = {
         directed=is_base_directed,
         redrawn=True,
     ),
+    "matcha": Row(
+        with_seed(
+            base=base_graphs().filter(lambda base: base.n > 1 and base.is_connected),
+            budget=st.floats(0, 1, exclude_min=True),
+        ),
+        own_weights=True,
+        redrawn=True,
+    ),
     "matchings": Row(
         st.fixed_dictionaries({"base": base_graphs()}),
         connected=lambda arguments: arguments["base"].is_connected,
