@@ -254,6 +254,8 @@ SENT = [
     (build("push_diging"), 12, 12 * (2 * D + 1)),
     (build("osgp"), 12, 12 * (D + 1)),
     (build("relay_sgd"), 10, 10 * (D + 1)),
+    (build("dsgd_ceca"), 6, 6 * D),
+    (build("dsgd_ceca", one_port=True), 6, 6 * D),
     (build("local_only"), 0, 0),
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),

@@ -92,6 +92,7 @@ ALGORITHMS: dict[str, Row] = {
     "divshare": Row(0.1, killed={"fragments": 3, "degree": 2}),
     "dp_dsgd": Row(0.1, options={"clip": 10.0, "noise": 0.01}, killed={"steps": 2, "noise": 0.1}),
     "dsgd": Row(0.1, killed={"momentum": 0.9, "local_steps": 2}),
+    "dsgd_ceca": Row(0.1, killed={"one_port": True}),
     "noloco": Row(0.01, required={"local_steps": 2}),
     "osgp": Row(0.05, options=EPOCH, killed={"epochs": 1, "delay": 2}),
     "qg_dsgdm": Row(0.05, killed={"nesterov": True}),
@@ -589,6 +590,17 @@ ON_GRAPHS = [
         for graph, loop in ((three, {}), (None, {"can_receive": [range(N)] * N}))
     ),
     Twin("divshare", PIECES | {"fragments": 2}, graph=three, **LINEAR),
+    *(
+        Twin("dsgd_ceca", rate | {"one_port": paired}, graph=None, rounds=7)
+        for rate, paired in zip(RATES, (False, True), strict=True)
+    ),
+    Twin(
+        "dsgd_ceca",
+        COSINE | {"one_port": False},
+        graph=None,
+        rounds=9,
+        clients=[partial(problems.equal_clients, 5)],
+    ),
     Twin("noloco", ADAM[0] | OUTER),
     Twin("noloco", {"lr": falling, "eps": 1e-2} | OUTER, graph=pairs, direction="pull"),
     *(Twin("dadam", how, {"track": True}, {}, naive.damsgrad) for how in ADAM),

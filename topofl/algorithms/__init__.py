@@ -26,6 +26,7 @@ from topofl.algorithms.contract.phase import *
 from topofl.algorithms.contract.phase import Algorithm as Algorithm
 from topofl.algorithms.contract.round import *
 from topofl.algorithms.contract.terms import *
+from topofl.algorithms.decentralized.ceca import *
 from topofl.algorithms.decentralized.dp_dsgd import *
 from topofl.algorithms.decentralized.dsgd import *
 from topofl.algorithms.decentralized.fragments import *

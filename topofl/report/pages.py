@@ -24,7 +24,7 @@ _SPELLED = {
     "davis_southern_women": "Davis' southern women", "dcliques": "D-Cliques",
     "de_bruijn": "de Bruijn", "deepsqueeze": "DeepSqueeze", "dfedavgm": "DFedAvgM",
     "dfedpgp": "DFedPGP", "dfedsam": "DFedSAM", "dispfl": "DisPFL", "dp_dsgd": "DP-DSGD",
-    "dpfl": "DPFL", "dsgd": "D-SGD", "dsgt": "DSGT", "edm": "EDM",
+    "dpfl": "DPFL", "dsgd": "D-SGD", "dsgd_ceca": "DSGD-CECA", "dsgt": "DSGT", "edm": "EDM",
     "erdos_renyi": "Erdős-Rényi", "extra": "EXTRA", "fedavg": "FedAvg", "fedprox": "FedProx",
     "fedrep": "FedRep", "karate_club": "Zachary's karate club", "kautz": "Kautz",
     "matcha": "MATCHA", "motef": "MoTEF", "od_equidyn": "OD-EquiDyn", "osgp": "OSGP",
