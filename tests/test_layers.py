@@ -220,7 +220,7 @@ ROOMS = {
     "runs": ["record", "identity folder", "store", "work", "execute plan", "sweep", "probe"],
     "topologies": [
         "_edge_swaps _generator",
-        "classic cliques collaboration derived exponential frank_wolfe presence random",
+        "classic cliques collaboration derived exponential frank_wolfe overlays presence random",
         "dcliques designed matcha placement rotating",
     ],
 }

@@ -298,6 +298,7 @@ ROWS = {
         st.fixed_dictionaries({"n": sizes, "directed": st.booleans()}),
         directed=lambda arguments: arguments["directed"],
     ),
+    "fedlay": Row(with_seed(n=sizes, spaces=st.integers(1, 6))),
     "florentine_families": Row(st.just({}), n=15),
     "fully_connected": Row(st.fixed_dictionaries({"n": sizes})),
     "greedy_collaboration": Row(
