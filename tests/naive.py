@@ -1599,6 +1599,30 @@ def dsgd_ceca(nodes, rounds, *, lr, one_port):
     assert all(len(one) == n for one in held) or rounds % (n - 1).bit_length()
 
 
+def teleportation(nodes, rounds, *, lr, active, degree, local_steps):
+    """Return the messages per round; there are as many models as active nodes, and they move."""
+    told, moving, before = [], [], []
+    distances = [2**e for e in range(20) if 2**e < active][:degree]
+    for t in range(rounds):
+        order = stream(nodes.seed, "active", t).permutation(len(nodes.modules))[:active].tolist()
+        here = [nodes.modules[i] for i in order]
+        moving = moving or [vector_of(module) for module in here]
+        for i, module, vector in zip(order, here, moving, strict=True):
+            put_vector(module, vector.clone())
+            for k in range(local_steps):
+                g = nodes.gradient(i, t * local_steps + k)
+                descend(module, still(module), g, lr(t, k), 0.0)
+        trained = [vector_of(module) for module in here]
+        for p, module in enumerate(here):
+            heard = [trained[p], *(trained[(p + far) % active] for far in distances)]
+            put_vector(module, sum(heard) / len(heard))
+        moving = [vector_of(module) for module in here]
+        moved = sum(i != j for i, j in zip(before, order, strict=False))
+        told.append(active * len(distances) + moved)
+        before = order
+    return told
+
+
 def union(a, members, b, more):
     """Return the union of two disjoint sets of nodes and its average; theirs are a and b."""
     assert not members & more

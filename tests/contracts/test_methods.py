@@ -206,7 +206,7 @@ def test_learning_rates_may_be_schedules(name):
 OTHER = {"clock": {"compute": 2.0}, "compressor": "sign", "head": "0", "local": "1", "mode": "push"}
 OTHER |= {"header_sign": "literal", "level": "node", "loss_refresh": "none", "regrow": "random"}
 OTHER |= dict.fromkeys(("budget", "epochs", "fine_tune_epochs", "first_epochs", "k", "steps"), 3)
-OTHER |= {"groups": [range(N)], "passive": [1], "batch_size": 5, "local_steps": 5}
+OTHER |= {"groups": [range(N)], "passive": [1], "batch_size": 5, "degree": 1, "local_steps": 5}
 """Other values of arguments that are no fractions and no truth values."""
 
 

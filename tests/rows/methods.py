@@ -97,6 +97,9 @@ ALGORITHMS: dict[str, Row] = {
     "osgp": Row(0.05, options=EPOCH, killed={"epochs": 1, "delay": 2}),
     "qg_dsgdm": Row(0.05, killed={"nesterov": True}),
     "relay_sgd": Row(0.2, killed=MOMENTUM),
+    "teleportation": Row(
+        0.1, required={"active": 3}, killed={"active": 3, "local_steps": 2}, random_messages=True
+    ),
     # bias-free
     "d2": Row(0.1),
     "dsgt": Row(0.1),
@@ -543,6 +546,12 @@ def compressed(method, compressor, also=nothing, **how):
     return Twin(method, both, model=one_group, also=also, **RAGGED)
 
 
+def as_many_models(told, history, models, state):
+    """Check the number of messages per round, each of which holds a model."""
+    assert history["messages"].tolist() == told
+    np.testing.assert_array_equal(history["bytes"], history["messages"] * models.flat.shape[1] * 8)
+
+
 DUAL = {"dual_lr": 0.05, "mu": 0.1}
 
 ON_GRAPHS = [
@@ -590,6 +599,24 @@ ON_GRAPHS = [
         for graph, loop in ((three, {}), (None, {"can_receive": [range(N)] * N}))
     ),
     Twin("divshare", PIECES | {"fragments": 2}, graph=three, **LINEAR),
+    *(
+        Twin(
+            "teleportation",
+            rate | {"active": k, "degree": degree, "local_steps": steps},
+            graph=None,
+            rounds=5,
+            also=as_many_models,
+        )
+        for rate, k, degree, steps in zip(
+            [*RATES, COSINE], (4, 5, N), (None, 1, 2), (1, 2, 1), strict=True
+        )
+    ),
+    Twin(
+        "teleportation",
+        COSINE | {"active": 1, "degree": None, "local_steps": 1},
+        graph=None,
+        rounds=4,
+    ),
     *(
         Twin("dsgd_ceca", rate | {"one_port": paired}, graph=None, rounds=7)
         for rate, paired in zip(RATES, (False, True), strict=True)

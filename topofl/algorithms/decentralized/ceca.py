@@ -38,7 +38,8 @@ def dsgd_ceca(lr: Rate, *, batch_size: int = 128, one_port: bool = False) -> Alg
     1`` if i is odd, and with ``i - 2 h - 1`` if it is even; n must be even.
 
     The graph of the run is not used and can be left out: any two nodes may have to exchange, and
-    `mixing` is not used either. Running statistics, if a model has any, stay at their node.
+    `mixing` is not used either. The mixing matrix of a round in the history says from which node
+    each receives. Running statistics, if a model has any, stay at their node.
 
     Parameters
     ----------
