@@ -105,6 +105,9 @@ _MANY_STEPS = (
 LEFT_OUT = {
     **dict.fromkeys(_PERSONALIZED.split(), _PERSONAL),
     **dict.fromkeys(("diloco", "noloco"), _MANY_STEPS),
+    **dict.fromkeys(
+        ("dsgd_ceca", "teleportation"), "exchanges along edges of its own, whatever the graph"
+    ),
     "divshare": "draws graphs of its own, within those that are compared",
 }
 _WORST = "minimizes the loss of the worst nodes, whose optimum is another one"

@@ -1564,6 +1564,72 @@ def push_diging(nodes, matrices, rounds, *, lr):
     return v
 
 
+def dsgd_ceca(nodes, rounds, *, lr, one_port):
+    """DSGD-CECA; held[i] and others[i] are the nodes that x and y of node i average.
+
+    Their weights are those of an average over the union of disjoint sets, whoever is in them.
+    """
+    n = len(nodes.modules)
+    y = [vector_of(module) for module in nodes.modules]
+    for t in range(rounds):
+        place = t % (n - 1).bit_length()
+        if place == 0:
+            held, others = [{i} for i in range(n)], [set() for _ in range(n)]
+        x = [vector_of(module) for module in nodes.modules]
+        is_odd = bin(n - 1)[2 + place] == "1"
+        h = len(others[0])
+        for i, module in enumerate(nodes.modules):
+            put_vector(module, x[i] if is_odd else y[i])
+            g = torch.cat([p.flatten() for p in nodes.gradient(i, t)])
+            x[i], y[i] = x[i] - lr(t, 0) * g, y[i] - lr(t, 0) * g
+        sent, known = (x, held) if is_odd else (y, others)
+        new = []
+        for i in range(n):
+            j = i - h - is_odd
+            if one_port:
+                j = i + 2 * h + 1 if i % 2 else i - 2 * h - 1
+            j %= n
+            new.append(
+                (union(x[i], held[i], sent[j], known[j]), union(y[i], others[i], sent[j], known[j]))
+            )
+        (x, held), (y, others) = (zip(*part, strict=True) for part in zip(*new, strict=True))
+        x, y = list(x), list(y)
+        for module, vector in zip(nodes.modules, x, strict=True):
+            put_vector(module, vector)
+    assert all(len(one) == n for one in held) or rounds % (n - 1).bit_length()
+
+
+def teleportation(nodes, rounds, *, lr, active, degree, local_steps):
+    """Return the messages per round; there are as many models as active nodes, and they move."""
+    told, moving, before = [], [], []
+    distances = [2**e for e in range(20) if 2**e < active][:degree]
+    for t in range(rounds):
+        order = stream(nodes.seed, "active", t).permutation(len(nodes.modules))[:active].tolist()
+        here = [nodes.modules[i] for i in order]
+        moving = moving or [vector_of(module) for module in here]
+        for i, module, vector in zip(order, here, moving, strict=True):
+            put_vector(module, vector.clone())
+            for k in range(local_steps):
+                g = nodes.gradient(i, t * local_steps + k)
+                descend(module, still(module), g, lr(t, k), 0.0)
+        trained = [vector_of(module) for module in here]
+        for p, module in enumerate(here):
+            heard = [trained[p], *(trained[(p + far) % active] for far in distances)]
+            put_vector(module, sum(heard) / len(heard))
+        moving = [vector_of(module) for module in here]
+        moved = sum(i != j for i, j in zip(before, order, strict=False))
+        told.append(active * len(distances) + moved)
+        before = order
+    return told
+
+
+def union(a, members, b, more):
+    """Return the union of two disjoint sets of nodes and its average; theirs are a and b."""
+    assert not members & more
+    size = len(members) + len(more)
+    return (len(members) * a + len(more) * b) / size, members | more
+
+
 def sab(nodes, pulls, pushes, rounds, *, lr):
     """S-AB: x <- A x - lr y, y <- B y + g - the gradient of the previous round."""
     n = len(nodes.modules)

@@ -206,7 +206,7 @@ def test_learning_rates_may_be_schedules(name):
 OTHER = {"clock": {"compute": 2.0}, "compressor": "sign", "head": "0", "local": "1", "mode": "push"}
 OTHER |= {"header_sign": "literal", "level": "node", "loss_refresh": "none", "regrow": "random"}
 OTHER |= dict.fromkeys(("budget", "epochs", "fine_tune_epochs", "first_epochs", "k", "steps"), 3)
-OTHER |= {"groups": [range(N)], "passive": [1], "batch_size": 5, "local_steps": 5}
+OTHER |= {"groups": [range(N)], "passive": [1], "batch_size": 5, "degree": 1, "local_steps": 5}
 """Other values of arguments that are no fractions and no truth values."""
 
 
@@ -254,6 +254,8 @@ SENT = [
     (build("push_diging"), 12, 12 * (2 * D + 1)),
     (build("osgp"), 12, 12 * (D + 1)),
     (build("relay_sgd"), 10, 10 * (D + 1)),
+    (build("dsgd_ceca"), 6, 6 * D),
+    (build("dsgd_ceca", one_port=True), 6, 6 * D),
     (build("local_only"), 0, 0),
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),

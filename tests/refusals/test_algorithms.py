@@ -180,6 +180,7 @@ RANGES = {
             "iterations",
             "bucket",
             "select",
+            "active",
         ),
         COUNT,
     ),
@@ -353,6 +354,10 @@ AMOUNTS = rows(
             "`walks` must be between 1 and n=6, got 7": (
                 lambda: started(algorithms.random_walks(0.1, walks=7), RING),
                 lambda: started(algorithms.random_walks(0.1, walks=6), RING),
+            ),
+            "`active` must be between 1 and n=6, got 7": (
+                lambda: started(algorithms.teleportation(0.1, active=7)),
+                lambda: started(algorithms.teleportation(0.1, active=6)),
             ),
         },
         TypeError: {

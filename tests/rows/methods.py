@@ -92,10 +92,14 @@ ALGORITHMS: dict[str, Row] = {
     "divshare": Row(0.1, killed={"fragments": 3, "degree": 2}),
     "dp_dsgd": Row(0.1, options={"clip": 10.0, "noise": 0.01}, killed={"steps": 2, "noise": 0.1}),
     "dsgd": Row(0.1, killed={"momentum": 0.9, "local_steps": 2}),
+    "dsgd_ceca": Row(0.1, killed={"one_port": True}),
     "noloco": Row(0.01, required={"local_steps": 2}),
     "osgp": Row(0.05, options=EPOCH, killed={"epochs": 1, "delay": 2}),
     "qg_dsgdm": Row(0.05, killed={"nesterov": True}),
     "relay_sgd": Row(0.2, killed=MOMENTUM),
+    "teleportation": Row(
+        0.1, required={"active": 3}, killed={"active": 3, "local_steps": 2}, random_messages=True
+    ),
     # bias-free
     "d2": Row(0.1),
     "dsgt": Row(0.1),
@@ -542,6 +546,12 @@ def compressed(method, compressor, also=nothing, **how):
     return Twin(method, both, model=one_group, also=also, **RAGGED)
 
 
+def as_many_models(told, history, models, state):
+    """Check the number of messages per round, each of which holds a model."""
+    assert history["messages"].tolist() == told
+    np.testing.assert_array_equal(history["bytes"], history["messages"] * models.flat.shape[1] * 8)
+
+
 DUAL = {"dual_lr": 0.05, "mu": 0.1}
 
 ON_GRAPHS = [
@@ -589,6 +599,35 @@ ON_GRAPHS = [
         for graph, loop in ((three, {}), (None, {"can_receive": [range(N)] * N}))
     ),
     Twin("divshare", PIECES | {"fragments": 2}, graph=three, **LINEAR),
+    *(
+        Twin(
+            "teleportation",
+            rate | {"active": k, "degree": degree, "local_steps": steps},
+            graph=None,
+            rounds=5,
+            also=as_many_models,
+        )
+        for rate, k, degree, steps in zip(
+            [*RATES, COSINE], (4, 5, N), (None, 1, 2), (1, 2, 1), strict=True
+        )
+    ),
+    Twin(
+        "teleportation",
+        COSINE | {"active": 1, "degree": None, "local_steps": 1},
+        graph=None,
+        rounds=4,
+    ),
+    *(
+        Twin("dsgd_ceca", rate | {"one_port": paired}, graph=None, rounds=7)
+        for rate, paired in zip(RATES, (False, True), strict=True)
+    ),
+    Twin(
+        "dsgd_ceca",
+        COSINE | {"one_port": False},
+        graph=None,
+        rounds=9,
+        clients=[partial(problems.equal_clients, 5)],
+    ),
     Twin("noloco", ADAM[0] | OUTER),
     Twin("noloco", {"lr": falling, "eps": 1e-2} | OUTER, graph=pairs, direction="pull"),
     *(Twin("dadam", how, {"track": True}, {}, naive.damsgrad) for how in ADAM),

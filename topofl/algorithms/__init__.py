@@ -26,12 +26,14 @@ from topofl.algorithms.contract.phase import *
 from topofl.algorithms.contract.phase import Algorithm as Algorithm
 from topofl.algorithms.contract.round import *
 from topofl.algorithms.contract.terms import *
+from topofl.algorithms.decentralized.ceca import *
 from topofl.algorithms.decentralized.dp_dsgd import *
 from topofl.algorithms.decentralized.dsgd import *
 from topofl.algorithms.decentralized.fragments import *
 from topofl.algorithms.decentralized.momentum import *
 from topofl.algorithms.decentralized.passes import *
 from topofl.algorithms.decentralized.relay_sgd import *
+from topofl.algorithms.decentralized.teleportation import *
 from topofl.algorithms.exchanges.average import *
 from topofl.algorithms.exchanges.compressors import *
 from topofl.algorithms.exchanges.greedy import *
