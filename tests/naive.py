@@ -354,6 +354,51 @@ def ditto(
         serve(nodes, common, members(t), lambda name: True)
 
 
+def pfedme(
+    nodes,
+    rounds,
+    *,
+    lr,
+    strength,
+    personal_lr,
+    personal_steps,
+    beta=1.0,
+    members=None,
+    weights=None,
+    epochs=5,
+    lr_decay=1.0,
+    weight_decay=0.0,
+):
+    """PFedMe, by a server of members(t), or with `weights` by each node's neighbors.
+
+    The modules hold the personal models; `common` are the w_i.
+    """
+    common = [copy.deepcopy(module) for module in nodes.modules]
+    for t in range(rounds):
+        before = [copied(module) for module in common]
+        active = range(len(common)) if members is None else members(t)
+        for i in active:
+            theta = nodes.modules[i]
+            theta.load_state_dict(common[i].state_dict())
+            steps = epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size)
+            for step in range(t * steps, (t + 1) * steps):
+                w = copied(common[i])
+                for _ in range(personal_steps):
+                    g = nodes.gradient(i, step)
+                    for p, g_p, w_p in zip(theta.parameters(), g, w, strict=True):
+                        slope = g_p + strength * (p.data - w_p) + weight_decay * p.data
+                        p.data.sub_(personal_lr * slope)
+                for p, w_p in zip(theta.parameters(), common[i].parameters(), strict=True):
+                    w_p.data.sub_(lr * lr_decay**t * strength * (w_p.data - p.data))
+        if weights is None:
+            serve(nodes, common, active, lambda name: True)
+        else:
+            average(common, weights)
+        for module, old in zip(common, before, strict=True):
+            for p, p_old in zip(module.parameters(), old, strict=True):
+                p.data.copy_((1 - beta) * p_old + beta * p.data)
+
+
 def erk_ones(shapes, dense_ratio):
     """Return the number of ones per layer, min(1, eps sum(s) / prod(s)) prod(s), rounded.
 

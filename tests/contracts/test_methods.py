@@ -257,6 +257,8 @@ SENT = [
     (build("local_only"), 0, 0),
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),
+    (build("pfedme", **THREE), 6, 6 * D),
+    (build("pfedme", server=False), 12, 12 * D),
     (build("diloco", participation=3), 6, 6 * D),
     (build("hierfavg", epochs=1, participation=0.5), 8, 8 * D),  # 2 of 3, 1 of 1 and 1 of 2
     (build("drfa", participation=3), 12, 9 * D + 3 * (D + 1)),

@@ -174,6 +174,7 @@ ALGORITHMS: dict[str, Row] = {
     "ifca": Row(0.1, required={"k": 2}, options=FEW, killed=FEW | {"k": 2, "participation": 0.5}),
     "knn_per": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"k": 3}),
     "per_fedavg": Row(0.05, options={"epochs": 2}, killed=EPOCH),
+    "pfedme": Row(0.05, options=EPOCH, killed=SOME | {"beta": 2.0}),
     # learned graphs
     "dpfl": Row(
         0.05,
@@ -406,6 +407,9 @@ ADAM = [
     {"lr": falling, "local_steps": 3, "decay": 0.1, "eps": 1e-2},
 ]
 OUTER = {"local_steps": 2, "outer_lr": 0.6, "outer_momentum": 0.8}
+SERVER = {"weights": None}
+ENVELOPE = {"strength": 5.0, "personal_lr": 0.05, "personal_steps": 3}
+DECAYED = {"beta": 1.5, "lr_decay": 0.8, "weight_decay": 0.01}
 DITTO = {"personal_lr": 0.05, "strength": 0.5, "personal_epochs": 3}
 
 
@@ -452,6 +456,9 @@ WITH_A_SERVER = [
     *personal("fedrep", {"head_lr": 0.05}, {"trains": is_body, "head": (is_head, 0.05, 1)}),
     central("knn_per", PASSES[0], {"head": HEAD, "k": 5}, **FEDAVG),
     *(central("ditto", how | DITTO) for how in PASSES),
+    central("pfedme", ENVELOPE | {"epochs": 2}, {}, SERVER),
+    central("pfedme", ENVELOPE | DECAYED | {"epochs": 2}, {}, SERVER, init="common"),
+    central("pfedme", ENVELOPE | {"epochs": 1, "personal_steps": 1}, {}, SERVER, **LINEAR),
     central("fedprox", PASSES[0] | {"strength": 0.5}),
     central("fedprox", PASSES[1] | STRENGTHS),
     central("fedprox", PASSES[0] | {"strength": 2.0}, **LINEAR, **RAGGED),
@@ -598,6 +605,10 @@ ON_GRAPHS = [
         {"head": HEAD, "server": False},
         {"members": lambda t: range(N)},
         also=prototypes,
+    ),
+    *(
+        Twin("pfedme", ENVELOPE | how, {"server": False}, {"members": None})
+        for how in (EPOCH, EPOCH | DECAYED)
     ),
     *(Twin("relay_sgd", how, graph=lambda clients: TREE, rounds=7) for how in ({}, LOCAL_STEPS)),
     *(

@@ -43,6 +43,7 @@ from topofl.algorithms.personalized.dispfl import *
 from topofl.algorithms.personalized.fedproto import *
 from topofl.algorithms.personalized.personal_heads import *
 from topofl.algorithms.personalized.personal_models import *
+from topofl.algorithms.personalized.pfedme import *
 from topofl.algorithms.server.fedavg import *
 from topofl.algorithms.server.fedopt import *
 from topofl.algorithms.server.hierarchical import *
