@@ -641,6 +641,47 @@ def fedproto(
     return known
 
 
+def moon(
+    nodes,
+    rounds,
+    *,
+    lr,
+    strength,
+    temperature,
+    members=None,
+    weights=None,
+    epochs=5,
+    lr_decay=1.0,
+    **local,
+):
+    """MOON, by a server of members(t), or with `weights` by each node's neighbors."""
+    before = [copy.deepcopy(module) for module in nodes.modules]
+
+    def features(module, inputs):
+        *layers, _ = module
+        return nn.Sequential(*layers)(inputs)
+
+    def contrast(module, averaged, last, seen, labels):
+        own, *others = (features(each, seen) for each in (module, averaged, last))
+        near, far = (
+            (own * x.detach()).sum(1) / (own.norm(dim=1) * x.detach().norm(dim=1)) for x in others
+        )
+        apart = torch.exp(near / temperature) + torch.exp(far / temperature)
+        return -strength * torch.log(torch.exp(near / temperature) / apart).mean()
+
+    for t in range(rounds):
+        active = range(len(before)) if members is None else members(t)
+        for i in active:
+            averaged = copy.deepcopy(nodes.modules[i])
+            apart = functools.partial(contrast, nodes.modules[i], averaged, before[i])
+            passes(nodes, i, t, "local", epochs, lr * lr_decay**t, penalty=apart, **local)
+            before[i] = copy.deepcopy(nodes.modules[i])
+        if weights is None:
+            serve(nodes, nodes.modules, active, lambda name: True)
+        else:
+            average(nodes.modules, weights)
+
+
 def lowest(nodes, i, modules):
     """Return which of some modules has the lowest mean loss on a node's training data."""
     own = list(nodes.members[i])

@@ -267,6 +267,8 @@ SENT = [
     (build("scaffold", **THREE), 6, 12 * D),
     (build("fednova", **THREE), 6, 3 * (2 * D + 1)),
     (build("fedper", **THREE), 6, 6 * BODY),
+    (build("moon", **THREE), 6, 6 * WHOLE),
+    (build("moon", server=False), 12, 12 * WHOLE),
     (build("dfedavgm_p"), 12, 12 * BODY),
     (build("divshare", degree=1), 60, 6 * D),
     (build("facade"), 12, 12 * (WHOLE + 1)),

@@ -163,7 +163,9 @@ FRACTION, SHARE = [(1.0, 0.99), (-0.1, 0.0)], [(1.1, 1.0), (-0.1, 0.0)]
 RANGES = {
     **dict.fromkeys(("lr", "head_lr", "personal_lr", "inner_lr", "fine_tune_lr"), ABOVE_0),
     **dict.fromkeys(("server_lr", "global_lr", "outer_lr", "radius", "clip"), ABOVE_0),
-    **dict.fromkeys(("tau", "eps", "recency_rate", "norm", "scale", "smoothing"), ABOVE_0),
+    **dict.fromkeys(
+        ("tau", "eps", "recency_rate", "norm", "scale", "smoothing", "temperature"), ABOVE_0
+    ),
     **dict.fromkeys(("weight_decay", "rate", "noise", "strength", "regulariser"), AT_LEAST_0),
     **dict.fromkeys(("cost", "end", "dual_lr", "mu"), AT_LEAST_0),
     **dict.fromkeys(("batch_size", "local_steps", "epochs", "first_epochs", "head_epochs"), COUNT),

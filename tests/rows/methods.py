@@ -147,6 +147,11 @@ ALGORITHMS: dict[str, Row] = {
     "fednova": Row(0.05, options=EPOCH, killed=UNEVEN, common_start=True),
     "fedprox": Row(0.05, options=EPOCH, killed=SOME | STRENGTHS),
     "fedyogi": Row(0.05, **SERVED, common_start=True),
+    "moon": Row(
+        0.05,
+        options=WITH_HEAD | {"strength": 0.1},
+        killed=WITH_HEAD | {"participation": 3},
+    ),
     "hierfavg": Row(
         0.05, required={"groups": GROUPS}, options=EPOCH, killed=SOME | {"cloud_every": 3}
     ),
@@ -174,7 +179,7 @@ ALGORITHMS: dict[str, Row] = {
     "ifca": Row(0.1, required={"k": 2}, options=FEW, killed=FEW | {"k": 2, "participation": 0.5}),
     "knn_per": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"k": 3}),
     "per_fedavg": Row(0.05, options={"epochs": 2}, killed=EPOCH),
-    "pfedme": Row(0.05, options=EPOCH, killed=SOME | {"beta": 2.0}),
+    "pfedme": Row(0.05, options=EPOCH, killed=EPOCH | {"server": False, "beta": 1.5}),
     # learned graphs
     "dpfl": Row(
         0.05,
@@ -408,6 +413,7 @@ ADAM = [
 ]
 OUTER = {"local_steps": 2, "outer_lr": 0.6, "outer_momentum": 0.8}
 SERVER = {"weights": None}
+CONTRAST = {"strength": 0.7, "temperature": 0.3}
 ENVELOPE = {"strength": 5.0, "personal_lr": 0.05, "personal_steps": 3}
 DECAYED = {"beta": 1.5, "lr_decay": 0.8, "weight_decay": 0.01}
 DITTO = {"personal_lr": 0.05, "strength": 0.5, "personal_epochs": 3}
@@ -456,6 +462,8 @@ WITH_A_SERVER = [
     *personal("fedrep", {"head_lr": 0.05}, {"trains": is_body, "head": (is_head, 0.05, 1)}),
     central("knn_per", PASSES[0], {"head": HEAD, "k": 5}, **FEDAVG),
     *(central("ditto", how | DITTO) for how in PASSES),
+    *(central("moon", how | CONTRAST, {"head": HEAD}, SERVER) for how in PASSES),
+    central("moon", PASSES[0] | CONTRAST, {"head": HEAD}, SERVER, init="common", **RAGGED),
     central("pfedme", ENVELOPE | {"epochs": 2}, {}, SERVER),
     central("pfedme", ENVELOPE | DECAYED | {"epochs": 2}, {}, SERVER, init="common"),
     central("pfedme", ENVELOPE | {"epochs": 1, "personal_steps": 1}, {}, SERVER, **LINEAR),
@@ -606,6 +614,7 @@ ON_GRAPHS = [
         {"members": lambda t: range(N)},
         also=prototypes,
     ),
+    Twin("moon", PASSES[0] | CONTRAST, {"head": HEAD, "server": False}, {"members": None}),
     *(
         Twin("pfedme", ENVELOPE | how, {"server": False}, {"members": None})
         for how in (EPOCH, EPOCH | DECAYED)
@@ -1018,6 +1027,14 @@ SAME = [
         for regrow, graph in (("gradient", random_in(None)), ("random", CIRCLE))
     ),
     Same("fedprox", SAMPLED | {"strength": 0.0}, "fedavg", SAMPLED, **EXACT),
+    Same("moon", SAMPLED | {"strength": 0.0, "head": HEAD}, "fedavg", SAMPLED, within=1e-14),
+    Same(
+        "moon",
+        {"strength": 0.0, "head": HEAD, "server": False, "epochs": 2},
+        exchanged(algorithms.gossip()),
+        graph=CIRCLE,
+        bytes=True,
+    ),
     Same("fedprox", ALL_DATA | {"strength": 5.0}, "fedavg", ALL_DATA),
     Same("fedprox", SAMPLED | {"strength": [0.5] * N}, "fedprox", SAMPLED | {"strength": 0.5}),
     Same("apfl", PASSES[0] | {"alpha": 0.0, "adaptive": False}, "fedavg", PASSES[0]),

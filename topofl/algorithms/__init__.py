@@ -47,6 +47,7 @@ from topofl.algorithms.personalized.pfedme import *
 from topofl.algorithms.server.fedavg import *
 from topofl.algorithms.server.fedopt import *
 from topofl.algorithms.server.hierarchical import *
+from topofl.algorithms.server.moon import *
 from topofl.algorithms.worst_node import *
 
 __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]

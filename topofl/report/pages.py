@@ -27,7 +27,7 @@ _SPELLED = {
     "dpfl": "DPFL", "dsgd": "D-SGD", "dsgt": "DSGT", "edm": "EDM",
     "erdos_renyi": "Erdős-Rényi", "extra": "EXTRA", "fedavg": "FedAvg", "fedprox": "FedProx",
     "fedrep": "FedRep", "karate_club": "Zachary's karate club", "kautz": "Kautz",
-    "motef": "MoTEF", "od_equidyn": "OD-EquiDyn", "osgp": "OSGP",
+    "moon": "MOON", "motef": "MoTEF", "od_equidyn": "OD-EquiDyn", "osgp": "OSGP",
     "ou_equidyn": "OU-EquiDyn", "pfeddst": "PFedDST", "pfedgraph": "pFedGraph", "pfedme": "pFedMe",
     "qg_dsgdm": "QG-DSGDm", "relay_sgd": "RelaySGD", "sab": "SAB", "stl_fw": "STL-FW",
     "u_equistatic": "U-EquiStatic",
