@@ -600,6 +600,57 @@ def fedprox(nodes, members, rounds, *, lr, strength, epochs=5, lr_decay=1.0, **l
         serve(nodes, nodes.modules, members(t), lambda name: True)
 
 
+def fedala(
+    nodes,
+    rounds,
+    *,
+    lr,
+    mixed,
+    weight_lr,
+    weight_epochs,
+    first_epochs,
+    members=None,
+    weights=None,
+    epochs=5,
+    lr_decay=1.0,
+    **local,
+):
+    """FedALA, by a server of members(t), or with `weights` by each node's neighbors.
+
+    The average is mixed into the parameters named in `mixed` by weights that each node learns.
+    """
+    learned = [[torch.ones_like(p) for p in module.parameters()] for module in nodes.modules]
+    names = [name for name, _ in nodes.modules[0].named_parameters()]
+    for t in range(rounds):
+        active = range(len(learned)) if members is None else members(t)
+        for i in active:
+            passes(nodes, i, t, "local", epochs, lr * lr_decay**t, **local)
+        averages = [copy.deepcopy(module) for module in nodes.modules]
+        if weights is None:
+            serve(nodes, averages, active, lambda name: True)
+        else:
+            average(averages, weights)
+        for i in active if weights is None else range(len(learned)):
+            own, mean, phase = copied(nodes.modules[i]), copied(averages[i]), "exchange"
+            phase = "server" if weights is None else phase
+            minibatches = math.ceil(len(nodes.members[i]) / nodes.batch_size)
+            steps = math.ceil(round((weight_epochs if t else first_epochs) * minibatches, 9))
+            mix(nodes.modules[i], own, mean, learned[i], names, mixed)
+            for step in range(t * steps, (t + 1) * steps):
+                g = gradient(nodes.modules[i], *batch_of(nodes, i, step, phase))
+                for k in range(len(names)):
+                    slope = g[k] * (mean[k] - own[k])
+                    learned[i][k] = (learned[i][k] - weight_lr * slope).clamp(0, 1)
+                mix(nodes.modules[i], own, mean, learned[i], names, mixed)
+    return learned
+
+
+def mix(module, own, mean, weights, names, mixed):
+    """Set a module to own + (mean - own) * weight in the parameters that are mixed, else mean."""
+    for p, a, b, w, name in zip(module.parameters(), own, mean, weights, names, strict=True):
+        p.data.copy_(a + (b - a) * w if mixed(name) else b)
+
+
 def fedproto(
     nodes, members, rounds, *, lr, strength, weights=None, epochs=5, lr_decay=1.0, **local
 ):

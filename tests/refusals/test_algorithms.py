@@ -161,7 +161,9 @@ COUNT, INDEX = [(0, 1)], [(-1, 0)]
 FRACTION, SHARE = [(1.0, 0.99), (-0.1, 0.0)], [(1.1, 1.0), (-0.1, 0.0)]
 
 RANGES = {
-    **dict.fromkeys(("lr", "head_lr", "personal_lr", "inner_lr", "fine_tune_lr"), ABOVE_0),
+    **dict.fromkeys(
+        ("lr", "head_lr", "personal_lr", "weight_lr", "inner_lr", "fine_tune_lr"), ABOVE_0
+    ),
     **dict.fromkeys(("server_lr", "global_lr", "outer_lr", "radius", "clip"), ABOVE_0),
     **dict.fromkeys(
         ("tau", "eps", "recency_rate", "norm", "scale", "smoothing", "temperature"), ABOVE_0
@@ -183,6 +185,7 @@ RANGES = {
             "bucket",
             "select",
             "personal_steps",
+            "weight_epochs",
         ),
         COUNT,
     ),

@@ -171,6 +171,9 @@ ALGORITHMS: dict[str, Row] = {
     "facade": Row(
         0.1, required={"k": 2}, options=FEW | {"head": HEAD}, killed=FEW | {"k": 2, "head": HEAD}
     ),
+    "fedala": Row(
+        0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3, "weight_epochs": 0.6}
+    ),
     "fedbabu": Row(0.2, options=WITH_HEAD, killed=WITH_HEAD),
     "fedbn": Row(0.05, options=EPOCH | NORMS, killed=SOME | NORMS),
     "fedper": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3}),
@@ -356,6 +359,14 @@ def prototypes(told, history, models, state):
             )
 
 
+def cut(told, history, models, state):
+    """Check that some learned weights are 0, some are 1, and some lie between."""
+    flat = torch.cat([w.flatten() for own in told for w in own])
+    assert (flat == 0).any()
+    assert (flat == 1).any()
+    assert ((flat > 0) & (flat < 1)).any()
+
+
 def clusters(told, history, models, state):
     """Check which cluster each node chose in the last round, and that several were chosen."""
     assert history["cluster"][-1].tolist() == told[-1]
@@ -413,6 +424,7 @@ ADAM = [
 ]
 OUTER = {"local_steps": 2, "outer_lr": 0.6, "outer_momentum": 0.8}
 SERVER = {"weights": None}
+WEIGHTS = {"weight_lr": 300.0, "weight_epochs": 0.8, "first_epochs": 3}
 CONTRAST = {"strength": 0.7, "temperature": 0.3}
 ENVELOPE = {"strength": 5.0, "personal_lr": 0.05, "personal_steps": 3}
 DECAYED = {"beta": 1.5, "lr_decay": 0.8, "weight_decay": 0.01}
@@ -464,6 +476,19 @@ WITH_A_SERVER = [
     *(central("ditto", how | DITTO) for how in PASSES),
     *(central("moon", how | CONTRAST, {"head": HEAD}, SERVER) for how in PASSES),
     central("moon", PASSES[0] | CONTRAST, {"head": HEAD}, SERVER, init="common", **RAGGED),
+    *(
+        central("fedala", how | WEIGHTS, {"head": HEAD}, {"mixed": is_head} | SERVER, also=cut)
+        for how in PASSES
+    ),
+    central(
+        "fedala",
+        PASSES[0] | WEIGHTS,
+        {"head": algorithms.everything},
+        {"mixed": lambda name: True} | SERVER,
+        also=cut,
+        **LINEAR,
+        **RAGGED,
+    ),
     central("pfedme", ENVELOPE | {"epochs": 2}, {}, SERVER),
     central("pfedme", ENVELOPE | DECAYED | {"epochs": 2}, {}, SERVER, init="common"),
     central("pfedme", ENVELOPE | {"epochs": 1, "personal_steps": 1}, {}, SERVER, **LINEAR),
@@ -613,6 +638,13 @@ ON_GRAPHS = [
         {"head": HEAD, "server": False},
         {"members": lambda t: range(N)},
         also=prototypes,
+    ),
+    Twin(
+        "fedala",
+        PASSES[0] | WEIGHTS,
+        {"head": HEAD, "server": False},
+        {"mixed": is_head, "members": None},
+        also=cut,
     ),
     Twin("moon", PASSES[0] | CONTRAST, {"head": HEAD, "server": False}, {"members": None}),
     *(
@@ -1035,6 +1067,7 @@ SAME = [
         graph=CIRCLE,
         bytes=True,
     ),
+    Same("fedala", {"epochs": 2, "weight_lr": 1e-300, "head": HEAD}, "fedavg", {"epochs": 2}),
     Same("fedprox", ALL_DATA | {"strength": 5.0}, "fedavg", ALL_DATA),
     Same("fedprox", SAMPLED | {"strength": [0.5] * N}, "fedprox", SAMPLED | {"strength": 0.5}),
     Same("apfl", PASSES[0] | {"alpha": 0.0, "adaptive": False}, "fedavg", PASSES[0]),

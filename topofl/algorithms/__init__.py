@@ -40,6 +40,7 @@ from topofl.algorithms.exchanges.scored import *
 from topofl.algorithms.learned_graphs import *
 from topofl.algorithms.personalized.clustered import *
 from topofl.algorithms.personalized.dispfl import *
+from topofl.algorithms.personalized.fedala import *
 from topofl.algorithms.personalized.fedproto import *
 from topofl.algorithms.personalized.personal_heads import *
 from topofl.algorithms.personalized.personal_models import *
