@@ -112,6 +112,7 @@ LEFT_OUT |= dict.fromkeys(("ad_gda", "dr_dsgd", "drfa"), _WORST)
 LEFT_OUT |= dict.fromkeys(
     (
         "hierfavg",
+        "feddecorr",
         "moon",
         "bulyan",
         "fltrust",

@@ -692,6 +692,32 @@ def fedproto(
     return known
 
 
+def feddecorr(
+    nodes, rounds, *, lr, strength, members=None, weights=None, epochs=5, lr_decay=1.0, **local
+):
+    """FedDecorr, by a server of members(t), or with `weights` by each node's neighbors."""
+
+    def penalty(module, seen, labels):
+        *layers, _ = module
+        x = nn.Sequential(*layers)(seen).flatten(1)
+        if len(x) == 1:
+            return torch.zeros((), dtype=x.dtype)
+        x = (x - x.mean(0)) / torch.sqrt(1e-8 + x.var(0))
+        products, m = x.T @ x, x.shape[1]
+        squares = [products[j, k] ** 2 for j in range(m) for k in range(m) if j != k]
+        return strength * sum(squares) / len(squares) / len(x)
+
+    for t in range(rounds):
+        active = range(len(nodes.modules)) if members is None else members(t)
+        for i in active:
+            far = functools.partial(penalty, nodes.modules[i])
+            passes(nodes, i, t, "local", epochs, lr * lr_decay**t, penalty=far, **local)
+        if weights is None:
+            serve(nodes, nodes.modules, active, lambda name: True)
+        else:
+            average(nodes.modules, weights)
+
+
 def moon(
     nodes,
     rounds,

@@ -143,6 +143,11 @@ ALGORITHMS: dict[str, Row] = {
     "fedadam": Row(0.05, **SERVED, common_start=True),
     "fedavg": Row(0.05, **SERVED),
     "fedavgm": Row(0.05, **SERVED, common_start=True),
+    "feddecorr": Row(
+        0.05,
+        options=WITH_HEAD | {"strength": 0.01},
+        killed=WITH_HEAD | {"participation": 3, "clip": 0.5},
+    ),
     "feddyn": Row(0.05, **SERVED, common_start=True),
     "fednova": Row(0.05, options=EPOCH, killed=UNEVEN, common_start=True),
     "fedprox": Row(0.05, options=EPOCH, killed=SOME | STRENGTHS),
@@ -425,6 +430,7 @@ ADAM = [
 OUTER = {"local_steps": 2, "outer_lr": 0.6, "outer_momentum": 0.8}
 SERVER = {"weights": None}
 WEIGHTS = {"weight_lr": 300.0, "weight_epochs": 0.8, "first_epochs": 3}
+APART = {"strength": 0.1, "clip": 0.5}  # steep where features hardly vary: rounding would grow
 CONTRAST = {"strength": 0.7, "temperature": 0.3}
 ENVELOPE = {"strength": 5.0, "personal_lr": 0.05, "personal_steps": 3}
 DECAYED = {"beta": 1.5, "lr_decay": 0.8, "weight_decay": 0.01}
@@ -476,6 +482,8 @@ WITH_A_SERVER = [
     *(central("ditto", how | DITTO) for how in PASSES),
     *(central("moon", how | CONTRAST, {"head": HEAD}, SERVER) for how in PASSES),
     central("moon", PASSES[0] | CONTRAST, {"head": HEAD}, SERVER, init="common", **RAGGED),
+    *(central("feddecorr", how | APART, {"head": HEAD}, SERVER) for how in PASSES),
+    central("feddecorr", PASSES[0] | APART | {"epochs": 1.5}, {"head": HEAD}, SERVER, rounds=5),
     *(
         central("fedala", how | WEIGHTS, {"head": HEAD}, {"mixed": is_head} | SERVER, also=cut)
         for how in PASSES
@@ -646,6 +654,7 @@ ON_GRAPHS = [
         {"mixed": is_head, "members": None},
         also=cut,
     ),
+    Twin("feddecorr", PASSES[0] | APART, {"head": HEAD, "server": False}, {"members": None}),
     Twin("moon", PASSES[0] | CONTRAST, {"head": HEAD, "server": False}, {"members": None}),
     *(
         Twin("pfedme", ENVELOPE | how, {"server": False}, {"members": None})
@@ -1068,6 +1077,7 @@ SAME = [
         bytes=True,
     ),
     Same("fedala", {"epochs": 2, "weight_lr": 1e-300, "head": HEAD}, "fedavg", {"epochs": 2}),
+    Same("feddecorr", SAMPLED | {"strength": 0.0, "head": HEAD}, "fedavg", SAMPLED),
     Same("fedprox", ALL_DATA | {"strength": 5.0}, "fedavg", ALL_DATA),
     Same("fedprox", SAMPLED | {"strength": [0.5] * N}, "fedprox", SAMPLED | {"strength": 0.5}),
     Same("apfl", PASSES[0] | {"alpha": 0.0, "adaptive": False}, "fedavg", PASSES[0]),

@@ -46,6 +46,7 @@ from topofl.algorithms.personalized.personal_heads import *
 from topofl.algorithms.personalized.personal_models import *
 from topofl.algorithms.personalized.pfedme import *
 from topofl.algorithms.server.fedavg import *
+from topofl.algorithms.server.feddecorr import *
 from topofl.algorithms.server.fedopt import *
 from topofl.algorithms.server.hierarchical import *
 from topofl.algorithms.server.moon import *

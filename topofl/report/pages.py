@@ -26,9 +26,10 @@ _SPELLED = {
     "dfedpgp": "DFedPGP", "dfedsam": "DFedSAM", "dispfl": "DisPFL", "dp_dsgd": "DP-DSGD",
     "dpfl": "DPFL", "dsgd": "D-SGD", "dsgt": "DSGT", "edm": "EDM",
     "erdos_renyi": "Erdős-Rényi", "extra": "EXTRA", "fedala": "FedALA", "fedavg": "FedAvg",
-    "fedprox": "FedProx", "fedrep": "FedRep", "karate_club": "Zachary's karate club",
-    "kautz": "Kautz", "moon": "MOON", "motef": "MoTEF", "od_equidyn": "OD-EquiDyn", "osgp": "OSGP",
-    "ou_equidyn": "OU-EquiDyn", "pfeddst": "PFedDST", "pfedgraph": "pFedGraph", "pfedme": "pFedMe",
+    "feddecorr": "FedDecorr", "fedprox": "FedProx", "fedrep": "FedRep",
+    "karate_club": "Zachary's karate club", "kautz": "Kautz", "moon": "MOON", "motef": "MoTEF",
+    "od_equidyn": "OD-EquiDyn", "osgp": "OSGP", "ou_equidyn": "OU-EquiDyn",
+    "pfeddst": "PFedDST", "pfedgraph": "pFedGraph", "pfedme": "pFedMe",
     "qg_dsgdm": "QG-DSGDm", "relay_sgd": "RelaySGD", "sab": "SAB", "stl_fw": "STL-FW",
     "u_equistatic": "U-EquiStatic",
 }  # fmt: skip

@@ -28,7 +28,7 @@ from topofl.algorithms.contract.phase import (
     sampled,
 )
 from topofl.algorithms.contract.round import Models, Part, Round, State, as_part, head
-from topofl.algorithms.exchanges.average import gossip, server_average
+from topofl.algorithms.exchanges.average import average_phase
 from topofl.tasks import Function
 
 __all__ = ["moon"]
@@ -132,10 +132,7 @@ def moon(
     options: dict[str, Any] = {"participants": participants, "objective": contrast}
     local = sgd_of_rounds(lr, batch_size, epochs, *how, steps=steps, **options)
     phases: dict[str, Any] = {"local": _remembering(local, participants)}
-    if server:
-        phases["server"] = server_average(participants=participants)
-    else:
-        phases["exchange"] = gossip()
+    phases |= average_phase(server, participants)
     tuned = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
     return chain("moon", **phases, fine_tune=tuned)
 
