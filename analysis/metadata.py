@@ -11,11 +11,11 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
+from importlib.resources import files as files_of
 from pathlib import Path
 from typing import Any
 
 import topofl
-from topofl.citations import references
 
 from .program import parser_of
 
@@ -62,7 +62,9 @@ def cited() -> set[str]:
 def _bibliography() -> str:
     """Return the references of the paper: those of methods and graphs, then those of software."""
     keys = cited()
-    works = [work.text for work in references() if work.key in keys]
+    text = files_of("topofl").joinpath("references.bib").read_text("utf-8")
+    every = re.findall(r"^@.*?^}$", text, re.DOTALL | re.MULTILINE)
+    works = [work for work in every if re.findall(r"\{(\w+),", work)[0] in keys]
     return "\n\n".join([*works, (PAPER / "software.bib").read_text("utf-8")])
 
 

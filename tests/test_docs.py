@@ -75,7 +75,7 @@ def test_shell_commands_run(page, elsewhere, capsys):
 @pytest.mark.parametrize("page", PAGES)
 def test_blocks_are_known_and_links_lead_somewhere(page):
     text = (FOLDER / page).read_text()
-    known = {"python", "toml", "sh", "text"}
+    known = {"python", "toml", "sh", "text", "py"}  # py: for other libraries
     assert set(re.findall(r"^```(\w+)$", text, flags=re.MULTILINE)) <= known
     folder = (FOLDER / page).parent
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)

@@ -33,6 +33,7 @@ MODULES = (
     "topofl.privacy",
     "topofl.callbacks",
     "topofl.history",
+    "topofl.leaderboard",
     "topofl.trained",
     "topofl.runs",
     "topofl.summary",

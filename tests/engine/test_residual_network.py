@@ -90,4 +90,5 @@ def test_resnet18_is_trained_as_it_is(cifar10_subset):
     model = ResNet()
     assert sum(p.numel() for p in model.parameters()) == 11_181_642
     dataset = data.cifar10(cifar10_subset, verify=False)
-    check_training(model, dataset, n=10, rounds=8, batch_size=8, lr=0.02)
+    # Over seeds, losses end at 0.54 to 0.64 of the first; at a rate of 0.02 at 0.75 to 0.97.
+    check_training(model, dataset, n=10, rounds=8, batch_size=8, lr=0.005)

@@ -59,6 +59,7 @@ def furnish(folder):
         "edges": "0 1\n",
         "g.tsv": "0 1\n",
         "points.json": '[{"algorithm.lr": 1}]',
+        "entry.toml": 'name = "mine"\ntopology = "one_peer_exponential"\n',
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -158,6 +159,11 @@ COMMANDS = [
         ("note: ±: 95 % interval (Student's t), averaged over run.seed",),
         ("topology", "runs", "accuracy", "worst tenth"),
     ),
+    Command(
+        "leaderboard run entry.toml --tasks digits-shards --out board --store store",
+        ("mine, digits-shards: ", "written: board/digits-shards/mine.json"),
+    ),
+    Command("leaderboard build --out board", ("written: board/leaderboard.md",)),
     Command("graphs a --labels", ("neighbor label distance",)),
     Command("graphs a/history --every 3 --json", keys=("round", "edges", "spectral gap")),
     Command("reproduce --list", ("dcliques-fig19", "dcliques-numbers", "Tiny-ImageNet")),

@@ -17,7 +17,16 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import topofl
 from topofl._support.text import did_you_mean
-from topofl.cli.commands_of_runs import compare, reproduce, resume, run, runs, study, sweep
+from topofl.cli.commands_of_runs import (
+    compare,
+    leaderboard,
+    reproduce,
+    resume,
+    run,
+    runs,
+    study,
+    sweep,
+)
 
 Function = Callable[..., None]
 
@@ -378,6 +387,7 @@ COMMANDS: dict[str, tuple[str, *tuple[Function, ...]]] = {
     "runs": ("topofl.cli.runs:runs", runs, table_options),
     "compare": ("topofl.cli.compare:compare", compare, table_options),
     "graphs": ("topofl.cli.graphs:graphs", graphs, trust_options, table_options),
+    "leaderboard": ("topofl.cli.programs:leaderboard", leaderboard),
     "reproduce": ("topofl.cli.programs:reproduce", reproduce, json_options),
     "study": ("topofl.cli.programs:study", study, json_options),
     "doctor": ("topofl.cli.doctor:doctor", doctor, json_options),

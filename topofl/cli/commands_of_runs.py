@@ -257,6 +257,42 @@ def compare(
     """
 
 
+def leaderboard(
+    action: Literal["run", "build"],
+    entries: Annotated[Sequence[Path], {"nargs": "*"}] = (),
+    tasks: Sequence[str] | None = None,
+    out: Path = Path("leaderboard"),
+    store: Path = Path("runs/leaderboard"),
+    jobs: int = 1,
+    progress: bool | None = None,
+) -> None:
+    """Train entries on frozen tasks, or build the page of all results.
+
+    Parameters
+    ----------
+    action : ACTION
+        run: train entries and write DIR/TASK/ENTRY.json; build: write DIR/leaderboard.md
+    entries : ENTRY.toml
+        files with a name and the tables topology, mixing and algorithm, or several [[entry]]
+    tasks : TASK
+        which tasks (default: all)
+    out : DIR
+        folder of the results (default: leaderboard)
+    store : DIR
+        folder of the runs, of which finished ones are not repeated (default: runs/leaderboard)
+    jobs : J
+        processes (default: 1)
+    progress
+        a live table (default: on terminals)
+
+    Examples
+    --------
+    topofl leaderboard run mine.toml
+    topofl leaderboard run mine.toml --tasks digits-shards --jobs 2
+    topofl leaderboard build
+    """
+
+
 def reproduce(
     name: Annotated[str | None, {"nargs": "?"}] = None,
     list: bool = False,

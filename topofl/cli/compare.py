@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from topofl._spec import at
 from topofl._support.calls import parse_value
 from topofl._support.table import NotApplicable, Spread, Table
-from topofl.cli.output import print_notes, print_table, save_picture, with_columns
+from topofl.cli.output import check_picture, print_notes, print_table, save_picture, with_columns
 from topofl.history import SECONDS, History, compare_histories, over_nodes, why_not_scored
 from topofl.metrics.cost import REDUCED, costs_of_run
 from topofl.runs.folder import load_finished, unfinished_run
@@ -24,6 +24,19 @@ _KINDS_WITH = {"x": ("band", "pareto"), "band": ("band", "nodes", "pareto")}
 
 def compare(options: Namespace) -> None:
     """Print a table of saved runs, or of groups of them; with ``--plot``, draw their scores."""
+    if options.plot is not None:
+        check_picture("--plot", options.plot)
+    elif options.x is not None:
+        raise ValueError(
+            f"`--x` must come with --plot, got --x {options.x} without; add --plot FILE, as in "
+            "--plot curves.pdf"
+        )
+    for path in options.runs:
+        if not path.exists():
+            raise ValueError(
+                f"RUN must be a folder that topofl run or topofl sweep wrote, got {path}, which "
+                "does not exist"
+            )
     if options.group_by is None:
         _compare_runs(options)
     else:

@@ -4,7 +4,7 @@ import inspect
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from importlib.resources import files
@@ -52,6 +52,30 @@ def sweep(options: Namespace) -> None:
     import_module("topofl.cli.runs").sweep(options)
 
 
+def leaderboard(options: Namespace) -> None:
+    """Train entries of the leaderboard, or build its page."""
+    from topofl import leaderboard  # it loads torch
+
+    if options.action == "build":
+        if options.entries:
+            raise ValueError("`build` must be given without entries; leave them out")
+        print(f"written: {printable(str(leaderboard.build(options.out)))}")
+        return
+    if not options.entries:
+        raise ValueError("name at least one ENTRY.toml; docs/leaderboard.md has an example")
+    entries = [one for path in options.entries for one in leaderboard.read_entries(path)]
+    tasks = leaderboard.tasks(options.tasks)
+    progress = "auto" if options.progress is None else options.progress
+    for entry in entries:
+        for task in tasks:
+            found = leaderboard.run_entry(
+                entry, task, store=options.store, jobs=options.jobs, progress=progress
+            )
+            mean = sum(found.learning) / len(found.learning)
+            path = printable(str(found.save(options.out)))
+            print(f"{entry.name}, {task.key}: {100 * mean:.1f} % over rounds; written: {path}")
+
+
 def study(options: Namespace) -> None:
     """Train over many graphs, and correlate their numbers with the outcomes."""
     if not options.scenarios:
@@ -86,9 +110,24 @@ def reproduce(options: Namespace) -> None:
 
 
 def _with_options(function: Callable[..., Any], options: Namespace) -> Callable[..., Any]:
-    """Return a function with the options that are its parameters."""
+    """Return a function with the options that are its parameters, which its errors call options."""
     known = inspect.signature(function).parameters
-    return partial(function, **{key: value for key, value in vars(options).items() if key in known})
+    given = {key: value for key, value in vars(options).items() if key in known}
+
+    def call(**others: Any) -> Any:
+        try:
+            return function(**given, **others)
+        except ValueError as error:
+            raise ValueError(_by_options(str(error), given)) from error
+
+    return call
+
+
+def _by_options(text: str, names: Iterable[str]) -> str:
+    """Return a message in which parameters are called by their options."""
+    for name in set(names) - {"name"}:  # it is given without an option
+        text = text.replace(f"`{name}`", f"`--{name.replace('_', '-')}`")
+    return text
 
 
 def _print_figures(paper_figures: Any, options: Namespace) -> None:

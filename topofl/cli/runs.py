@@ -381,7 +381,8 @@ def _print_counts(found: Sweep, options: Namespace) -> None:
         )
     if found.trained:
         are = "is" if total == 1 else "are"
-        print_notes([f"{runs_text(total)} {are} stored in {options.store}"])
+        joined = f"; {found.together} of them were trained together" if found.together else ""
+        print_notes([f"{runs_text(total)} {are} stored in {options.store}{joined}"])
     else:
         was = "was" if total == 1 else "were"
         print_notes([f"{total} of {runs_text(total)} {was} stored already; nothing was trained"])
@@ -409,6 +410,11 @@ def _grid(options: Namespace, space: Mapping[str, Any]) -> Any:
         check_alone(options, "points", "grid", "random")
         try:
             return json.loads(options.points.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ValueError(
+                f"`--points` must be a JSON file with a list of points, got {options.points}, "
+                "which does not exist"
+            ) from error
         except ValueError as error:
             raise ValueError(
                 f"`--points` must be a JSON file, {options.points} is not: {error}"

@@ -138,7 +138,8 @@ def heterogeneity_spectrum(
 
     References
     ----------
-    Golub and Meurant, "Matrices, moments and quadrature" (1994), for the quadrature.
+    Golub and Meurant, "Matrices, moments and quadrature with applications" (2010), for the
+    quadrature.
 
     Examples
     --------

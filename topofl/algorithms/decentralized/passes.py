@@ -47,7 +47,7 @@ def dfedavgm(
 
     References
     ----------
-    Sun, Li and Wang, "Decentralized federated averaging" (2022), Algorithm 1; a baseline of
+    Sun, Li and Wang, "Decentralized federated averaging" (2023), Algorithm 1; a baseline of
     DFedPGP.
 
     Examples

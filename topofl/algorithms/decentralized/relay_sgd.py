@@ -61,7 +61,7 @@ def relay_sgd(
 
     References
     ----------
-    Vogels, He, Koloskova, Lin, Karimireddy, Stich and Jaggi, "RelaySum for decentralized deep
+    Vogels, He, Koloskova, Karimireddy, Lin, Stich and Jaggi, "RelaySum for decentralized deep
     learning on heterogeneous data" (2021), Algorithm 1.
 
     Examples

@@ -333,7 +333,7 @@ def emnist(
 
     References
     ----------
-    Cohen, Afshar, Tapson and van Schaik, "EMNIST: an extension of MNIST to handwritten letters"
+    Cohen, Afshar, Tapson and van Schaik, "EMNIST: extending MNIST to handwritten letters"
     (2017).
 
     Examples

@@ -1,0 +1,157 @@
+"""The leaderboard: entries state what tasks leave open; results are compared as the page says."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from topofl import leaderboard
+from topofl.leaderboard import Entry, Result, build, read_entries, read_results, run_entry, tasks
+
+COMMITTED = Path(__file__).resolve().parents[2] / "analysis" / "results" / "leaderboard"
+(SHARDS,) = tasks(["digits-shards"])
+SHORT = replace(
+    SHARDS,
+    tables={**SHARDS.tables, "run": {"rounds": 4}},
+    rates=(0.01, 1.0, 3e38),
+    seeds=(0, 1),
+)
+
+
+def written(folder, text):
+    path = folder / "entry.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('topology = "ring"', "must have a `name` of letters or digits, got None"),
+        ('name = "-"', "must have a `name` of letters or digits, got '-'"),
+        ('name = "a"\n[data]\nn = 5', "a: `data` is fixed by the tasks"),
+        ('name = "a"\n[run]\nrounds = 5', "a: `run` is fixed by the tasks"),
+        ('name = "a"\nalgorithm = "dsgd,lr=1"', "a: `algorithm.lr` is given by the tasks"),
+        ('name = "a"\n[algorithm]\nbatch_size = 1', "a: `algorithm.batch_size` is given by the"),
+        ('[[entry]]\nname = "a b"\n[[entry]]\nname = "A-B"', "`name` must differ from those of o"),
+    ],
+)
+def test_entries_that_fix_what_tasks_fix_are_refused(tmp_path, text, said):
+    with pytest.raises(ValueError, match=r"name|fixed|given") as error:
+        read_entries(written(tmp_path, text))
+    assert said in str(error.value)
+
+
+def test_a_task_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match=r"got 'digits-shard'; did you mean 'digits-shards'"):
+        tasks(["digits-shard"])
+
+
+def test_digests_change_with_anything_that_changes_results():
+    changes = {"rates": (1.0,), "seeds": (7,), "batch_size": 9, "version": 2, "tables": {}}
+    digests = {replace(SHARDS, **{name: value}).digest for name, value in changes.items()}
+    assert len(digests | {SHARDS.digest}) == len(changes) + 1
+    assert replace(SHARDS, about="in other words").digest == SHARDS.digest
+
+
+def test_the_rate_is_chosen_on_seeds_of_its_own_and_scores_are_those_of_the_runs(tmp_path):
+    (entry,) = read_entries(written(tmp_path, 'name = "On a ring"\ntopology = "ring"'))
+    found = run_entry(entry, SHORT, store=tmp_path / "store")
+    assert found.tried["3e+38"] is None, "it diverged"
+    assert found.lr == max((0.01, 1.0), key=lambda lr: found.tried[f"{lr:g}"])
+    experiment = entry.configuration(SHORT)
+    experiment["algorithm"] |= {"lr": found.lr}
+    for place, seed in enumerate(SHORT.seeds):
+        own = {**experiment, "data": {**experiment["data"], "seed": seed}}
+        own["run"] = {**own["run"], "seed": seed}
+        history = leaderboard.results.config.build(own).run()
+        accuracy = history["accuracy"].mean(axis=1)
+        assert found.learning[place] == pytest.approx(accuracy[1:].mean(), rel=1e-12)
+        assert found.final[place] == pytest.approx(accuracy[-1], rel=1e-12)
+        assert found.worst[place] == history["accuracy"][-1].min()
+    assert (found.messages, found.models) == (2, 2)
+    path = found.save(tmp_path / "board")
+    assert path.name == "on-a-ring.json"
+    assert read_results(tmp_path / "board", SHORT) == [found]
+
+
+def test_an_entry_that_diverges_at_all_rates_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="ring cannot be trained on digits-shards with any of"):
+        run_entry(
+            Entry("ring", {"topology": "ring"}),
+            replace(SHORT, rates=(3e38,)),
+            store=tmp_path,
+            progress=False,
+        )
+
+
+def result(name, learning, models):
+    values = np.array(learning)
+    about = {"name": name, "authors": "", "link": "", "tables": {}}
+    return Result(
+        *(about, SHARDS.key, SHARDS.version, SHARDS.digest, 0.3, {"0.3": 0.5}, SHARDS.seeds),
+        *(tuple(learning), tuple(values + 0.01), tuple(values - 0.1)),
+        messages=models,
+        models=models,
+        software={},
+    )
+
+
+def test_tables_have_entries_within_their_budget_and_say_who_is_tied(tmp_path):
+    results = [
+        result("first", [0.80, 0.82, 0.81, 0.80, 0.82], 4),
+        result("tied", [0.81, 0.80, 0.81, 0.81, 0.80], 4),
+        result("behind", [0.70, 0.72, 0.71, 0.70, 0.72], 2),
+        result("expensive", [0.90, 0.90, 0.90, 0.90, 0.90], 29),
+    ]
+    for one in results:
+        one.save(tmp_path)
+    text = build(tmp_path).read_text()
+    tables = dict(part.split("**\n\n", 1) for part in text.split("\n\n**")[1:])
+    assert set(tables) == {
+        "At most 2 models per node and round",
+        "At most 4 models per node and round",
+        "At most 9 models per node and round",
+        "More than that",
+    }
+    rows = [line for line in tables["At most 4 models per node and round"].splitlines()[2:] if line]
+    cells = [[cell.strip() for cell in row.split("|")[1:4]] for row in rows[:3]]
+    assert cells == [
+        ["1", "first", "81.0 ± 1.2"],
+        ["1", "tied", "80.6 ± 0.7"],
+        ["3", "behind", "71.0 ± 1.2"],
+    ]
+    assert "10.0 (10.0 to 10.0)" in rows[2]
+    assert "| behind |" not in tables["More than that"]
+    assert (tmp_path / "digits-shards.png").stat().st_size > 1000
+
+
+def test_results_of_another_version_of_a_task_are_refused(tmp_path):
+    path = result("a", [0.5] * 5, 1).save(tmp_path)
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, "digest": "0" * 12, "version": 0}))
+    with pytest.raises(ValueError, match=r"got version 0 \(000000000000\); run the entry again"):
+        build(tmp_path)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="must be a result that topofl leaderboard run wrote"):
+        build(tmp_path)
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`folder` must have results"):
+        build(tmp_path)
+
+
+def test_the_committed_page_is_that_of_the_committed_results(tmp_path):
+    """Every entry has its results, of the tasks as they are, and the page shows them."""
+    entries = read_entries(COMMITTED / "entries.toml")
+    for task in tasks():
+        known = {one.entry["name"] for one in read_results(COMMITTED, task)}
+        assert known == {entry.name for entry in entries}
+        for path in (COMMITTED / task.key).glob("*.json"):
+            copy = tmp_path / task.key / path.name
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    assert build(tmp_path).read_text() == (COMMITTED / "leaderboard.md").read_text()

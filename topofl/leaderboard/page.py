@@ -1,0 +1,174 @@
+"""The page of the leaderboard: a table for each budget of a task, and a picture."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topofl._support.check import check_path
+from topofl._support.table import Table
+from topofl.leaderboard.entries import Task, tasks
+from topofl.leaderboard.results import Result, read_results
+from topofl.summary.verdicts import mean_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["build"]
+
+SLACK = 1e-9
+"""Relative rounding by which a budget may be exceeded."""
+
+COLUMNS = (
+    "rank", "entry", "over rounds, %", "behind the best", "final, %", "worst node, %",
+    "messages", "models", "rate",
+)  # fmt: skip
+
+
+def build(folder: str | os.PathLike[str]) -> Path:
+    """Write ``leaderboard.md`` and a picture per task from the results in a folder.
+
+    Entries are ordered by their mean accuracy over rounds, averaged over seeds. Those whose paired
+    difference from the first has a 95 % t-interval that contains 0 share its rank.
+
+    Parameters
+    ----------
+    folder
+        Folder with ``TASK/ENTRY.json``.
+
+    Returns
+    -------
+    pathlib.Path
+        The page.
+
+    Raises
+    ------
+    ValueError
+        If there are no results, or some of other tasks than those of topofl.
+    OSError
+        If a file cannot be read or written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from topofl.leaderboard import Result, tasks
+    >>> (task,) = tasks(["digits-shards"])
+    >>> scores = {"learning": (0.5, 0.6), "final": (0.7, 0.7), "worst": (0.6, 0.6)}
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = Result(
+    ...     {"name": "ring"}, task.key, 1, task.digest, 0.3, {"0.3": 0.5}, (0, 1), **scores,
+    ...     messages=2.0, models=2.0, software={},
+    ... ).save(folder)
+    >>> build(folder).name
+    'leaderboard.md'
+    """
+    folder = check_path("folder", folder)
+    found = [(task, results) for task in tasks() if (results := read_results(folder, task))]
+    if not found:
+        raise ValueError(
+            f"`folder` must have results, got {folder}, which has none; topofl leaderboard run "
+            "ENTRY.toml makes them"
+        )
+    parts = ["# Leaderboard", _INTRODUCTION]
+    for task, results in found:
+        _draw(results, task, folder / f"{task.key}.png")
+        parts += [f"## {task.title}", _about(task), *_tables(results, task)]
+        parts.append(f"![Accuracy over rounds against models sent, {task.title}.]({task.key}.png)")
+    path = folder / "leaderboard.md"
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return path
+
+
+_INTRODUCTION = """\
+`topofl leaderboard build` writes this page from results of `topofl leaderboard run`. Scores are
+means over seeds with 95 % t-intervals, in percent. Entries of rank 1 are not told apart from the
+first by their paired differences; the others are ordered by their means alone. Messages and
+models are those that a node sends per round, on average; entries of a table send at most its
+budget of either."""
+
+
+def _about(task: Task) -> str:
+    rates = ", ".join(f"{rate:g}" for rate in task.rates)
+    seeds = ", ".join(map(str, task.seeds))
+    return (
+        f"{task.about} Version {task.version} ({task.digest}): minibatches of {task.batch_size}, "
+        f"{task.tables['run']['rounds']} rounds, learning rates {rates}, seeds {seeds}."
+    )
+
+
+def _tables(results: Sequence[Result], task: Task) -> list[str]:
+    """Return a table for each budget with entries, and one for those above all budgets."""
+    parts, left = [], list(results)
+    for budget in task.budgets:
+        within = [one for one in results if _sent(one) <= budget * (1 + SLACK)]
+        left = [one for one in left if one not in within]
+        if within:
+            parts.append(_table(within, f"At most {budget:g} models per node and round"))
+    if left:
+        parts.append(_table(left, "More than that"))
+    return parts
+
+
+def _sent(result: Result) -> float:
+    """Return what counts against a budget: messages, or models, whichever are more."""
+    return max(result.messages, result.models)
+
+
+def _table(results: Sequence[Result], title: str) -> str:
+    ordered = sorted(results, key=lambda one: -np.mean(one.learning))
+    rows = []
+    for place, one in enumerate(ordered):
+        behind, is_tied = ("", True) if place == 0 else _behind(ordered[0], one)
+        scores = [_spread(values) for values in (one.learning, one.final, one.worst)]
+        sent = f"{one.messages:.2f}", f"{one.models:.2f}"
+        rank = 1 if is_tied else place + 1
+        rows.append((rank, one.entry["name"], scores[0], behind, *scores[1:], *sent, f"{one.lr:g}"))
+    return Table(COLUMNS, tuple(rows), title=title).to_markdown()
+
+
+def _behind(best: Result, other: Result) -> tuple[str, bool]:
+    """Return how far an entry is behind the first, in points, and whether it may not be."""
+    apart = 100 * (np.array(best.learning) - np.array(other.learning))
+    interval = mean_interval(apart)
+    if interval is None:
+        return f"{apart.mean():.1f}", True
+    low, high = interval
+    return f"{apart.mean():.1f} ({low:.1f} to {high:.1f})", low <= 0
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Return a mean in percent with the half-width of its interval."""
+    interval = mean_interval(values)
+    half = "" if interval is None else f" ± {50 * (interval[1] - interval[0]):.1f}"
+    return f"{100 * np.mean(values):.1f}{half}"
+
+
+def _draw(results: Sequence[Result], task: Task, path: Path) -> None:
+    """Draw accuracy over rounds against models sent, and the entries that no other beats."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    ax = figure.subplots()
+    best = 0.0
+    for one in sorted(results, key=lambda one: (one.models, -np.mean(one.learning))):
+        mean = 100 * float(np.mean(one.learning))
+        is_front, best = mean > best, max(best, mean)
+        _point(ax, one, mean, is_front=is_front)
+    for budget in task.budgets:
+        ax.axvline(budget, color="#BBBBBB", linewidth=0.8, zorder=0)
+    ax.set(xlabel="models sent per node and round", ylabel="accuracy over rounds, %")
+    ax.set_xscale("symlog", linthresh=1)
+    ax.set_title(task.title, fontsize=10)
+    figure.savefig(path, dpi=100)
+
+
+def _point(ax: "Axes", result: Result, mean: float, *, is_front: bool) -> None:
+    color = "#D55E00" if is_front else "#0072B2"
+    interval = mean_interval(result.learning)
+    half = 0.0 if interval is None else 50 * (interval[1] - interval[0])
+    ax.errorbar(result.models, mean, half, fmt="o", color=color, markersize=4)
+    if is_front:
+        offset = {"xytext": (4, -10), "textcoords": "offset points"}
+        ax.annotate(result.entry["name"], (result.models, mean), fontsize=7, **offset)

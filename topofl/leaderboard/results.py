@@ -1,0 +1,237 @@
+"""What an entry reaches on a task: runs of a sweep, summed up in one JSON file."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from topofl import config
+from topofl._support.check import check_path
+from topofl._version import __version__
+from topofl.leaderboard.entries import Entry, Task
+from topofl.runs import StoredRun, sweep
+
+__all__ = ["Result", "read_results", "run_entry"]
+
+SCORE = "accuracy"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an entry reached on a task; scores have one number per seed.
+
+    Parameters
+    ----------
+    entry
+        Name, authors and link, and tables of its configuration.
+    task, version, digest
+        The task, and what tells whether it is the one that topofl has.
+    lr, tried
+        Learning rate, and the mean accuracy over rounds of each that was tried; None: it diverged.
+    seeds
+        Seeds that count.
+    learning
+        Mean accuracy of nodes, averaged over all evaluations after the first: how fast, and how
+        far; 0 for a run that diverged.
+    final, worst
+        Mean accuracy of nodes, and that of the worst node, at the end.
+    messages, models
+        Sent per node and round: messages, and their size in models.
+    software
+        Versions that computed it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> scores = {"learning": (0.5,), "final": (0.7,), "worst": (0.6,)}
+    >>> sent = {"messages": 2.0, "models": 2.0}
+    >>> found = Result(
+    ...     {"name": "ring"}, "digits-shards", 1, "0" * 12, 0.3, {"0.3": 0.5}, (0,), **scores,
+    ...     **sent, software={},
+    ... )
+    >>> found.save(tempfile.mkdtemp()).name
+    'ring.json'
+    """
+
+    entry: Mapping[str, Any]
+    task: str
+    version: int
+    digest: str
+    lr: float
+    tried: Mapping[str, float | None]
+    seeds: tuple[int, ...]
+    learning: tuple[float, ...]
+    final: tuple[float, ...]
+    worst: tuple[float, ...]
+    messages: float
+    models: float
+    software: Mapping[str, str]
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write ``TASK/ENTRY.json`` in a folder, and return its path."""
+        path = check_path("folder", folder) / self.task / f"{Entry(self.entry['name']).file}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{json.dumps(asdict(self), indent=1)}\n", encoding="utf-8")
+        return path
+
+
+def run_entry(
+    entry: Entry,
+    task: Task,
+    *,
+    store: str | os.PathLike[str] = Path("runs/leaderboard"),
+    jobs: int = 1,
+    progress: bool | str = "auto",
+) -> Result:
+    """Train an entry on a task by the task's rules, and return what it reached.
+
+    Each learning rate is tried on the tuning seeds. The one with the highest mean accuracy over
+    rounds is trained on the seeds that count.
+
+    Parameters
+    ----------
+    entry, task
+        What is trained.
+    store
+        Folder of the runs, of which finished ones are not repeated.
+    jobs, progress
+        As for :func:`topofl.sweep`.
+
+    Raises
+    ------
+    ValueError
+        If the runs cannot be built, or all of them diverge.
+    OSError
+        If the store cannot be written to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dataclasses import replace
+    >>> from topofl.leaderboard import Entry, tasks
+    >>> (task,) = tasks(["digits-shards"])
+    >>> short = replace(task, tables={**task.tables, "run": {"rounds": 4}}, rates=(0.5,))
+    >>> found = run_entry(Entry("ring", {"topology": "ring"}), short, store=tempfile.mkdtemp())
+    >>> len(found.final), found.messages
+    (5, 2.0)
+    """
+    base = entry.configuration(task)
+    how: dict[str, Any] = {"store": store, "jobs": jobs, "progress": progress}
+    points = [{"algorithm.lr": lr} for lr in task.rates]
+    tried = sweep(base, points, seeds=task.tuning_seeds, **how)
+    means = {lr: _mean([run for run in tried.runs if _rate(run) == lr], task) for lr in task.rates}
+    known = {lr: mean for lr, mean in means.items() if mean is not None}
+    if not known:
+        raise ValueError(
+            f"{entry.name} cannot be trained on {task.key} with any of its learning rates; the "
+            f"first failed with {tried.failures[0].error}"
+        )
+    lr = max(known, key=known.__getitem__)
+    found = sweep(base, [{"algorithm.lr": lr}], seeds=task.seeds, **how)
+    runs = {run.settings["run.seed"]: run for run in found.runs}
+    if not runs:
+        raise ValueError(f"{entry.name} diverges on {task.key}: {found.failures[0].error}")
+    return _result(entry, task, lr, means, [runs.get(seed) for seed in task.seeds])
+
+
+def _rate(run: StoredRun) -> float:
+    return run.settings["algorithm.lr"]
+
+
+def _mean(runs: list[StoredRun], task: Task) -> float | None:
+    """Return the mean accuracy of tuning runs; None if one of them failed."""
+    if len(runs) < len(task.tuning_seeds):
+        return None
+    return float(np.mean([_learning(run) for run in runs]))
+
+
+def _learning(run: StoredRun) -> float:
+    """Return the mean accuracy over all evaluations but that of the untrained model."""
+    return float(np.mean(run.curves["scores"][SCORE]["mean"][1:]))
+
+
+def _result(
+    entry: Entry,
+    task: Task,
+    lr: float,
+    means: Mapping[float, float | None],
+    runs: list[StoredRun | None],
+) -> Result:
+    """Return the result of runs, one per seed, of which those that diverged are None."""
+    done = [run for run in runs if run is not None]
+    curves = [run.curves for run in done]
+    experiment = config.build({**done[0].tables, "compute": "cpu"})
+    size = sum(p.numel() * p.element_size() for p in experiment.model.parameters())
+    per_node = experiment.clients.n * curves[0]["round"][-1]
+
+    def ends(name: str) -> tuple[float, ...]:
+        return tuple(run.curves["scores"][SCORE][name][-1] if run else 0.0 for run in runs)
+
+    return Result(
+        {
+            "name": entry.name,
+            "authors": entry.authors,
+            "link": entry.link,
+            "tables": {k: v for k, v in entry.tables.items() if k != "modules"},
+        },
+        *(task.key, task.version, task.digest),
+        lr=lr,
+        tried={f"{rate:g}": mean for rate, mean in means.items()},
+        seeds=task.seeds,
+        learning=tuple(_learning(run) if run else 0.0 for run in runs),
+        final=ends("mean"),
+        worst=ends("worst"),
+        messages=float(np.mean([one["messages"][-1] for one in curves])) / per_node,
+        models=float(np.mean([one["bytes"][-1] for one in curves])) / per_node / size,
+        software={
+            "topofl": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    )
+
+
+def read_results(folder: str | os.PathLike[str], task: Task) -> list[Result]:
+    """Return the results of a task in a folder, by the names of entries.
+
+    Parameters
+    ----------
+    folder
+        Folder with ``TASK/ENTRY.json``.
+    task
+        The task.
+
+    Raises
+    ------
+    ValueError
+        If a file is not a result, or one of another version of the task.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from topofl.leaderboard import tasks
+    >>> read_results(tempfile.mkdtemp(), tasks()[0])
+    []
+    """
+    return [_read(path, task) for path in sorted((Path(folder) / task.key).glob("*.json"))]
+
+
+def _read(path: Path, task: Task) -> Result:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        lists = {k: tuple(values[k]) for k in ("seeds", "learning", "final", "worst")}
+        found = Result(**{**values, **lists})
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} must be a result that topofl leaderboard run wrote") from error
+    if found.digest != task.digest:
+        raise ValueError(
+            f"{path} must be of version {task.version} of {task.key} ({task.digest}), got version "
+            f"{found.version} ({found.digest}); run the entry again"
+        )
+    return found
