@@ -42,12 +42,16 @@ from topofl.algorithms.exchanges.scored import *
 from topofl.algorithms.learned_graphs import *
 from topofl.algorithms.personalized.clustered import *
 from topofl.algorithms.personalized.dispfl import *
+from topofl.algorithms.personalized.fedala import *
 from topofl.algorithms.personalized.fedproto import *
 from topofl.algorithms.personalized.personal_heads import *
 from topofl.algorithms.personalized.personal_models import *
+from topofl.algorithms.personalized.pfedme import *
 from topofl.algorithms.server.fedavg import *
+from topofl.algorithms.server.feddecorr import *
 from topofl.algorithms.server.fedopt import *
 from topofl.algorithms.server.hierarchical import *
+from topofl.algorithms.server.moon import *
 from topofl.algorithms.worst_node import *
 
 __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]

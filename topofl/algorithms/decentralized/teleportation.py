@@ -67,8 +67,8 @@ def teleportation(
 
     Notes
     -----
-    The paper leaves the graph of the active nodes open; the simulator draws a random regular graph
-    of degree log2 k.
+    The graph of the active nodes is our choice: only the abstract of the paper was read. The
+    simulator draws a random regular graph of degree log2 k.
 
     References
     ----------
