@@ -71,6 +71,8 @@ def test_the_rate_is_chosen_on_seeds_of_its_own_and_scores_are_those_of_the_runs
         assert found.learning[place] == pytest.approx(accuracy[1:].mean(), rel=1e-12)
         assert found.final[place] == pytest.approx(accuracy[-1], rel=1e-12)
         assert found.worst[place] == history["accuracy"][-1].min()
+    assert found.rounds == (0, 4)
+    assert found.curve[-1] == pytest.approx(np.mean(found.final), rel=1e-12)
     assert (found.messages, found.models) == (2, 2)
     path = found.save(tmp_path / "board")
     assert path.name == "on-a-ring.json"
@@ -92,7 +94,7 @@ def result(name, learning, models):
     about = {"name": name, "authors": "", "link": "", "tables": {}}
     return Result(
         *(about, SHARDS.key, SHARDS.version, SHARDS.digest, 0.3, {"0.3": 0.5}, SHARDS.seeds),
-        *(tuple(learning), tuple(values + 0.01), tuple(values - 0.1)),
+        *(tuple(learning), tuple(values + 0.01), tuple(values - 0.1), (0, 80), (0.1, 0.8)),
         messages=models,
         models=models,
         software={},

@@ -56,6 +56,7 @@ def build(folder: str | os.PathLike[str]) -> Path:
     >>> from topofl.leaderboard import Result, tasks
     >>> (task,) = tasks(["digits-shards"])
     >>> scores = {"learning": (0.5, 0.6), "final": (0.7, 0.7), "worst": (0.6, 0.6)}
+    >>> scores |= {"rounds": (0, 80), "curve": (0.1, 0.7)}
     >>> folder = tempfile.mkdtemp()
     >>> _ = Result(
     ...     {"name": "ring"}, task.key, 1, task.digest, 0.3, {"0.3": 0.5}, (0, 1), **scores,

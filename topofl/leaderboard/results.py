@@ -41,6 +41,9 @@ class Result:
         far; 0 for a run that diverged.
     final, worst
         Mean accuracy of nodes, and that of the worst node, at the end.
+    rounds, curve
+        Rounds after which models were evaluated, and the mean accuracy then over nodes and seeds
+        whose runs did not diverge.
     messages, models
         Sent per node and round: messages, and their size in models.
     software
@@ -49,7 +52,7 @@ class Result:
     Examples
     --------
     >>> import tempfile
-    >>> scores = {"learning": (0.5,), "final": (0.7,), "worst": (0.6,)}
+    >>> scores = {"learning": (0.5,), "final": (0.7,), "worst": (0.6,), "rounds": (), "curve": ()}
     >>> sent = {"messages": 2.0, "models": 2.0}
     >>> found = Result(
     ...     {"name": "ring"}, "digits-shards", 1, "0" * 12, 0.3, {"0.3": 0.5}, (0,), **scores,
@@ -69,6 +72,8 @@ class Result:
     learning: tuple[float, ...]
     final: tuple[float, ...]
     worst: tuple[float, ...]
+    rounds: tuple[int, ...]
+    curve: tuple[float, ...]
     messages: float
     models: float
     software: Mapping[str, str]
@@ -187,6 +192,8 @@ def _result(
         learning=tuple(_learning(run) if run else 0.0 for run in runs),
         final=ends("mean"),
         worst=ends("worst"),
+        rounds=tuple(curves[0]["round"]),
+        curve=tuple(np.mean([one["scores"][SCORE]["mean"] for one in curves], axis=0).tolist()),
         messages=float(np.mean([one["messages"][-1] for one in curves])) / per_node,
         models=float(np.mean([one["bytes"][-1] for one in curves])) / per_node / size,
         software={
@@ -225,7 +232,8 @@ def read_results(folder: str | os.PathLike[str], task: Task) -> list[Result]:
 def _read(path: Path, task: Task) -> Result:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        lists = {k: tuple(values[k]) for k in ("seeds", "learning", "final", "worst")}
+        names = ("seeds", "learning", "final", "worst", "rounds", "curve")
+        lists = {name: tuple(values[name]) for name in names}
         found = Result(**{**values, **lists})
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} must be a result that topofl leaderboard run wrote") from error
