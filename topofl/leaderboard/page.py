@@ -161,6 +161,7 @@ def _draw(results: Sequence[Result], task: Task, path: Path) -> None:
         ax.axvline(budget, color="#BBBBBB", linewidth=0.8, zorder=0)
     ax.set(xlabel="models sent per node and round", ylabel="accuracy over rounds, %")
     ax.set_xscale("symlog", linthresh=1)
+    ax.set_xlim(-0.1, 2.5 * max(1.0, *(one.models for one in results)))  # with room for a name
     ax.set_title(task.title, fontsize=10)
     figure.savefig(path, dpi=100)
 
