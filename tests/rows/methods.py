@@ -674,7 +674,7 @@ ON_GRAPHS = [
         COSINE | {"one_port": False},
         graph=None,
         rounds=9,
-        clients=[partial(problems.equal_clients, 5)],
+        clients=[problems.five_clients],
     ),
     Twin("noloco", ADAM[0] | OUTER),
     Twin("noloco", {"lr": falling, "eps": 1e-2} | OUTER, graph=pairs, direction="pull"),
