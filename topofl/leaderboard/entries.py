@@ -23,8 +23,12 @@ FREE = ("topology", "mixing", "algorithm", "modules")
 ABOUT = ("name", "authors", "link")
 """What an entry says about itself."""
 
-GIVEN = ("lr", "batch_size")
-"""Arguments of methods that tasks give."""
+GIVEN = {
+    "topology": ("seed",),
+    "mixing": ("seed",),
+    "algorithm": ("lr", "batch_size", "seed"),
+}
+"""Arguments that tasks give, by table."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,7 @@ def read_entries(path: str | os.PathLike[str]) -> tuple[Entry, ...]:
         If the file cannot be read.
     ValueError
         If it is not TOML; if an entry has no name, or one that another has; if it states what a
-        task fixes, such as data, rounds or a learning rate.
+        task fixes, such as data, rounds, seeds or a learning rate; if its method pools the data.
 
     Examples
     --------
@@ -209,10 +213,21 @@ def _entry(values: Mapping[str, Any], folder: Path) -> Entry:
             f"{', '.join(ABOUT)} only"
         )
     tables = {key: values[key] for key in FREE if key in values}
-    method = as_table("algorithm", tables.get("algorithm", "dsgd"))
-    if given := [key for key in GIVEN if key in method]:
-        raise ValueError(
-            f"{name}: `algorithm.{given[0]}` is given by the tasks, which try several learning "
-            "rates; leave it out"
-        )
+    _check_given(name, tables)
     return Entry(tables=with_modules(tables, folder / "entry.toml"), **about)
+
+
+def _check_given(name: str, tables: Mapping[str, Any]) -> None:
+    """Raise an error if an entry chooses what tasks give, or exchanges data."""
+    for table in GIVEN.keys() & tables.keys():
+        stated = as_table(table, tables[table])
+        if given := [key for key in GIVEN[table] if key in stated]:
+            raise ValueError(
+                f"{name}: `{table}.{given[0]}` is given by the tasks, which have several seeds and "
+                "learning rates; leave it out"
+            )
+        if table == "algorithm" and stated.get("name") == "centralized":
+            raise ValueError(
+                f"{name}: `algorithm` must leave data on the nodes, got centralized, which pools "
+                "them; fedavg is the method of a server"
+            )

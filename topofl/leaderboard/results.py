@@ -43,6 +43,8 @@ class Result:
         Mean accuracy of nodes, and that of the worst node, at the end.
     messages, models
         Sent per node and round: messages, and their size in models.
+    steps
+        Local steps per node and round.
     software
         Versions that computed it.
 
@@ -50,7 +52,7 @@ class Result:
     --------
     >>> import tempfile
     >>> scores = {"learning": (0.5,), "final": (0.7,), "worst": (0.6,)}
-    >>> sent = {"messages": 2.0, "models": 2.0}
+    >>> sent = {"messages": 2.0, "models": 2.0, "steps": 1.0}
     >>> found = Result(
     ...     {"name": "ring"}, "digits-shards", 1, "0" * 12, 0.3, {"0.3": 0.5}, (0,), **scores,
     ...     **sent, software={},
@@ -71,6 +73,7 @@ class Result:
     worst: tuple[float, ...]
     messages: float
     models: float
+    steps: float
     software: Mapping[str, str]
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -189,6 +192,7 @@ def _result(
         worst=ends("worst"),
         messages=float(np.mean([one["messages"][-1] for one in curves])) / per_node,
         models=float(np.mean([one["bytes"][-1] for one in curves])) / per_node / size,
+        steps=float(np.mean([run.history.rounds["steps"].sum() for run in done])) / per_node,
         software={
             "topofl": __version__,
             "torch": torch.__version__,
