@@ -65,12 +65,13 @@ def leaderboard(options: Namespace) -> None:
         raise ValueError("name at least one ENTRY.toml; docs/leaderboard.md has an example")
     entries = [one for path in options.entries for one in leaderboard.read_entries(path)]
     tasks = leaderboard.tasks(options.tasks)
+    if options.tasks is None:
+        tasks = [task for task in tasks if not task.needs_files]
+    how = {name: getattr(options, name) for name in ("store", "data", "jobs")}
     progress = "auto" if options.progress is None else options.progress
     for entry in entries:
         for task in tasks:
-            found = leaderboard.run_entry(
-                entry, task, store=options.store, jobs=options.jobs, progress=progress
-            )
+            found = leaderboard.run_entry(entry, task, progress=progress, **how)
             mean = sum(found.learning) / len(found.learning)
             path = printable(str(found.save(options.out)))
             print(f"{entry.name}, {task.key}: {100 * mean:.1f} % over rounds; written: {path}")

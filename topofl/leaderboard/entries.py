@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from topofl._support.check import check_path, shown
+from topofl._support.datasets import MARKERS
 from topofl._support.text import did_you_mean
 from topofl.config.toml import as_table, read, with_modules
 
@@ -82,6 +83,11 @@ class Task:
         text = json.dumps(parts, sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    @property
+    def needs_files(self) -> bool:
+        """Whether its data must be in a folder of datasets."""
+        return self.tables["data"]["name"] in MARKERS
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -139,7 +145,9 @@ def tasks(names: Sequence[str] | None = None) -> tuple[Task, ...]:
     Examples
     --------
     >>> [task.key for task in tasks()]
-    ['digits-dirichlet', 'digits-mlp', 'digits-shards']
+    ['digits-dirichlet', 'digits-mlp', 'digits-shards', 'mnist-shards']
+    >>> [task.key for task in tasks() if task.needs_files]
+    ['mnist-shards']
     """
     folder = files("topofl.leaderboard").joinpath("tasks")
     found = sorted((one for one in folder.iterdir() if one.name.endswith(".toml")), key=str)

@@ -89,6 +89,7 @@ def run_entry(
     task: Task,
     *,
     store: str | os.PathLike[str] = Path("runs/leaderboard"),
+    data: str | os.PathLike[str] | None = None,
     jobs: int = 1,
     progress: bool | str = "auto",
 ) -> Result:
@@ -103,6 +104,8 @@ def run_entry(
         What is trained.
     store
         Folder of the runs, of which finished ones are not repeated.
+    data
+        Folder of datasets, for a task that needs files; None: the environment variable TOPOFL_DATA.
     jobs, progress
         As for :func:`topofl.sweep`.
 
@@ -125,6 +128,8 @@ def run_entry(
     (5, 2.0)
     """
     base = entry.configuration(task)
+    if data is not None and task.needs_files:
+        base["data"] = {**base["data"], "root": str(check_path("data", data))}
     how: dict[str, Any] = {"store": store, "jobs": jobs, "progress": progress}
     points = [{"algorithm.lr": lr} for lr in task.rates]
     tried = sweep(base, points, seeds=task.tuning_seeds, **how)
