@@ -66,8 +66,11 @@ def leaderboard(options: Namespace) -> None:
         raise ValueError("name at least one ENTRY.toml; docs/leaderboard.md has an example")
     entries = [one for path in options.entries for one in leaderboard.read_entries(path)]
     progress = "auto" if options.progress is None else options.progress
-    how = {"store": options.store, "jobs": options.jobs, "progress": progress}
+    how = {name: getattr(options, name) for name in ("store", "data", "jobs")}
+    how["progress"] = progress
     chosen, rows = leaderboard.tasks(options.tasks), list[dict[str, Any]]()
+    if options.tasks is None:
+        chosen = [task for task in chosen if not task.needs_files]
     for entry, task in [(entry, task) for entry in entries for task in chosen]:
         found = leaderboard.run_entry(entry, task, **how)
         mean, path = sum(found.learning) / len(found.learning), str(found.save(options.out))

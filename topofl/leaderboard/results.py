@@ -46,6 +46,8 @@ class Result:
         whose runs did not diverge.
     messages, models
         Sent per node and round: messages, and their size in models.
+    steps
+        Local steps per node and round.
     software
         Versions that computed it.
 
@@ -53,7 +55,7 @@ class Result:
     --------
     >>> import tempfile
     >>> scores = {"learning": (0.5,), "final": (0.7,), "worst": (0.6,), "rounds": (), "curve": ()}
-    >>> sent = {"messages": 2.0, "models": 2.0}
+    >>> sent = {"messages": 2.0, "models": 2.0, "steps": 1.0}
     >>> found = Result(
     ...     {"name": "ring"}, "digits-shards", 1, "0" * 12, 0.3, {"0.3": 0.5}, (0,), **scores,
     ...     **sent, software={},
@@ -76,6 +78,7 @@ class Result:
     curve: tuple[float, ...]
     messages: float
     models: float
+    steps: float
     software: Mapping[str, str]
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -91,6 +94,7 @@ def run_entry(
     task: Task,
     *,
     store: str | os.PathLike[str] = Path("runs/leaderboard"),
+    data: str | os.PathLike[str] | None = None,
     jobs: int = 1,
     progress: bool | str = "auto",
 ) -> Result:
@@ -105,6 +109,8 @@ def run_entry(
         What is trained.
     store
         Folder of the runs, of which finished ones are not repeated.
+    data
+        Folder of datasets, for a task that needs files; None: the environment variable TOPOFL_DATA.
     jobs, progress
         As for :func:`topofl.sweep`.
 
@@ -127,6 +133,8 @@ def run_entry(
     (5, 2.0)
     """
     base = entry.configuration(task)
+    if data is not None and task.needs_files:
+        base["data"] = {**base["data"], "root": str(check_path("data", data))}
     how: dict[str, Any] = {"store": store, "jobs": jobs, "progress": progress}
     points = [{"algorithm.lr": lr} for lr in task.rates]
     tried = sweep(base, points, seeds=task.tuning_seeds, **how)
@@ -196,6 +204,7 @@ def _result(
         curve=tuple(np.mean([one["scores"][SCORE]["mean"] for one in curves], axis=0).tolist()),
         messages=float(np.mean([one["messages"][-1] for one in curves])) / per_node,
         models=float(np.mean([one["bytes"][-1] for one in curves])) / per_node / size,
+        steps=float(np.mean([run.history.rounds["steps"].sum() for run in done])) / per_node,
         software={
             "topofl": __version__,
             "torch": torch.__version__,
