@@ -96,8 +96,8 @@ METHODS = {
 
 _PERSONAL = "learns a separate model for every node, which a shared test set does not evaluate"
 _PERSONALIZED = """
-    apfl dfedavgm_p dfedpgp dispfl ditto dpfl facade fedbabu fedbn fedper fedproto fedrep ifca
-    knn_per per_fedavg pfeddst pfedgraph random_collaboration
+    apfl dfedavgm_p dfedpgp dispfl ditto dpfl facade fedala fedbabu fedbn fedper fedproto fedrep
+    ifca knn_per per_fedavg pfeddst pfedgraph pfedme random_collaboration
 """
 _MANY_STEPS = (
     "takes tens or hundreds of steps of Adam per round, and the compared methods one or five"
@@ -105,6 +105,9 @@ _MANY_STEPS = (
 LEFT_OUT = {
     **dict.fromkeys(_PERSONALIZED.split(), _PERSONAL),
     **dict.fromkeys(("diloco", "noloco"), _MANY_STEPS),
+    **dict.fromkeys(
+        ("dsgd_ceca", "teleportation"), "exchanges along edges of its own, whatever the graph"
+    ),
     "divshare": "draws graphs of its own, within those that are compared",
 }
 _WORST = "minimizes the loss of the worst nodes, whose optimum is another one"
@@ -112,6 +115,8 @@ LEFT_OUT |= dict.fromkeys(("ad_gda", "dr_dsgd", "drfa"), _WORST)
 LEFT_OUT |= dict.fromkeys(
     (
         "hierfavg",
+        "feddecorr",
+        "moon",
         "bulyan",
         "fltrust",
         "geometric_median",

@@ -33,7 +33,7 @@ HERE = Path(topofl.__file__).resolve().parents[1]
 
 COMMANDS = (
     "new", "list", "spectral", "recommend", "explore", "run", "resume", "sweep", "runs", "compare",
-    "graphs", "reproduce", "study", "doctor", "completion",
+    "graphs", "leaderboard", "reproduce", "study", "doctor", "completion",
 )  # fmt: skip
 
 EXPERIMENT = """\

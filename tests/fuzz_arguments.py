@@ -132,7 +132,12 @@ def _values() -> dict[str, Any]:
         },
         **{"one_class_per_node.n": 3, "reciprocity.topology": graph},
         **{"steps": 5, "gossip_rounds": 2},
-        **{"neighborhood_swap.base": graph, "p_peer_exponential.p": 2},
+        **{
+            "matcha.budget": 0.5,
+            "spaces": 2,
+            "neighborhood_swap.base": graph,
+            "p_peer_exponential.p": 2,
+        },
         **{"thin_cliques.base": cliques, "removed": 1},
         **{"own_weights.topology": own, "within_groups.topology": cliques},
         **{"min_size": 1, "min_per_class": 1},

@@ -354,6 +354,51 @@ def ditto(
         serve(nodes, common, members(t), lambda name: True)
 
 
+def pfedme(
+    nodes,
+    rounds,
+    *,
+    lr,
+    strength,
+    personal_lr,
+    personal_steps,
+    beta=1.0,
+    members=None,
+    weights=None,
+    epochs=5,
+    lr_decay=1.0,
+    weight_decay=0.0,
+):
+    """PFedMe, by a server of members(t), or with `weights` by each node's neighbors.
+
+    The modules hold the personal models; `common` are the w_i.
+    """
+    common = [copy.deepcopy(module) for module in nodes.modules]
+    for t in range(rounds):
+        before = [copied(module) for module in common]
+        active = range(len(common)) if members is None else members(t)
+        for i in active:
+            theta = nodes.modules[i]
+            theta.load_state_dict(common[i].state_dict())
+            steps = epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size)
+            for step in range(t * steps, (t + 1) * steps):
+                w = copied(common[i])
+                for _ in range(personal_steps):
+                    g = nodes.gradient(i, step)
+                    for p, g_p, w_p in zip(theta.parameters(), g, w, strict=True):
+                        slope = g_p + strength * (p.data - w_p) + weight_decay * p.data
+                        p.data.sub_(personal_lr * slope)
+                for p, w_p in zip(theta.parameters(), common[i].parameters(), strict=True):
+                    w_p.data.sub_(lr * lr_decay**t * strength * (w_p.data - p.data))
+        if weights is None:
+            serve(nodes, common, active, lambda name: True)
+        else:
+            average(common, weights)
+        for module, old in zip(common, before, strict=True):
+            for p, p_old in zip(module.parameters(), old, strict=True):
+                p.data.copy_((1 - beta) * p_old + beta * p.data)
+
+
 def erk_ones(shapes, dense_ratio):
     """Return the number of ones per layer, min(1, eps sum(s) / prod(s)) prod(s), rounded.
 
@@ -555,6 +600,57 @@ def fedprox(nodes, members, rounds, *, lr, strength, epochs=5, lr_decay=1.0, **l
         serve(nodes, nodes.modules, members(t), lambda name: True)
 
 
+def fedala(
+    nodes,
+    rounds,
+    *,
+    lr,
+    mixed,
+    weight_lr,
+    weight_epochs,
+    first_epochs,
+    members=None,
+    weights=None,
+    epochs=5,
+    lr_decay=1.0,
+    **local,
+):
+    """FedALA, by a server of members(t), or with `weights` by each node's neighbors.
+
+    The average is mixed into the parameters named in `mixed` by weights that each node learns.
+    """
+    learned = [[torch.ones_like(p) for p in module.parameters()] for module in nodes.modules]
+    names = [name for name, _ in nodes.modules[0].named_parameters()]
+    for t in range(rounds):
+        active = range(len(learned)) if members is None else members(t)
+        for i in active:
+            passes(nodes, i, t, "local", epochs, lr * lr_decay**t, **local)
+        averages = [copy.deepcopy(module) for module in nodes.modules]
+        if weights is None:
+            serve(nodes, averages, active, lambda name: True)
+        else:
+            average(averages, weights)
+        for i in active if weights is None else range(len(learned)):
+            own, mean, phase = copied(nodes.modules[i]), copied(averages[i]), "exchange"
+            phase = "server" if weights is None else phase
+            minibatches = math.ceil(len(nodes.members[i]) / nodes.batch_size)
+            steps = math.ceil(round((weight_epochs if t else first_epochs) * minibatches, 9))
+            mix(nodes.modules[i], own, mean, learned[i], names, mixed)
+            for step in range(t * steps, (t + 1) * steps):
+                g = gradient(nodes.modules[i], *batch_of(nodes, i, step, phase))
+                for k in range(len(names)):
+                    slope = g[k] * (mean[k] - own[k])
+                    learned[i][k] = (learned[i][k] - weight_lr * slope).clamp(0, 1)
+                mix(nodes.modules[i], own, mean, learned[i], names, mixed)
+    return learned
+
+
+def mix(module, own, mean, weights, names, mixed):
+    """Set a module to own + (mean - own) * weight in the parameters that are mixed, else mean."""
+    for p, a, b, w, name in zip(module.parameters(), own, mean, weights, names, strict=True):
+        p.data.copy_(a + (b - a) * w if mixed(name) else b)
+
+
 def fedproto(
     nodes, members, rounds, *, lr, strength, weights=None, epochs=5, lr_decay=1.0, **local
 ):
@@ -594,6 +690,73 @@ def fedproto(
                 known[i][c] = sum(row[j] * own[j][c] for j in having) / total
             known[i] = {c: p for c, p in known[i].items() if any(c in own[j] for j in heard)}
     return known
+
+
+def feddecorr(
+    nodes, rounds, *, lr, strength, members=None, weights=None, epochs=5, lr_decay=1.0, **local
+):
+    """FedDecorr, by a server of members(t), or with `weights` by each node's neighbors."""
+
+    def penalty(module, seen, labels):
+        *layers, _ = module
+        x = nn.Sequential(*layers)(seen).flatten(1)
+        if len(x) == 1:
+            return torch.zeros((), dtype=x.dtype)
+        x = (x - x.mean(0)) / torch.sqrt(1e-8 + x.var(0))
+        products, m = x.T @ x, x.shape[1]
+        squares = [products[j, k] ** 2 for j in range(m) for k in range(m) if j != k]
+        return strength * sum(squares) / len(squares) / len(x)
+
+    for t in range(rounds):
+        active = range(len(nodes.modules)) if members is None else members(t)
+        for i in active:
+            far = functools.partial(penalty, nodes.modules[i])
+            passes(nodes, i, t, "local", epochs, lr * lr_decay**t, penalty=far, **local)
+        if weights is None:
+            serve(nodes, nodes.modules, active, lambda name: True)
+        else:
+            average(nodes.modules, weights)
+
+
+def moon(
+    nodes,
+    rounds,
+    *,
+    lr,
+    strength,
+    temperature,
+    members=None,
+    weights=None,
+    epochs=5,
+    lr_decay=1.0,
+    **local,
+):
+    """MOON, by a server of members(t), or with `weights` by each node's neighbors."""
+    before = [copy.deepcopy(module) for module in nodes.modules]
+
+    def features(module, inputs):
+        *layers, _ = module
+        return nn.Sequential(*layers)(inputs)
+
+    def contrast(module, averaged, last, seen, labels):
+        own, *others = (features(each, seen) for each in (module, averaged, last))
+        near, far = (
+            (own * x.detach()).sum(1) / (own.norm(dim=1) * x.detach().norm(dim=1)) for x in others
+        )
+        apart = torch.exp(near / temperature) + torch.exp(far / temperature)
+        return -strength * torch.log(torch.exp(near / temperature) / apart).mean()
+
+    for t in range(rounds):
+        active = range(len(before)) if members is None else members(t)
+        for i in active:
+            averaged = copy.deepcopy(nodes.modules[i])
+            apart = functools.partial(contrast, nodes.modules[i], averaged, before[i])
+            passes(nodes, i, t, "local", epochs, lr * lr_decay**t, penalty=apart, **local)
+            before[i] = copy.deepcopy(nodes.modules[i])
+        if weights is None:
+            serve(nodes, nodes.modules, active, lambda name: True)
+        else:
+            average(nodes.modules, weights)
 
 
 def lowest(nodes, i, modules):
@@ -1562,6 +1725,72 @@ def push_diging(nodes, matrices, rounds, *, lr):
         before = g
         put(nodes.modules, [[own / v[i] for own in u[i]] for i in range(n)])
     return v
+
+
+def dsgd_ceca(nodes, rounds, *, lr, one_port):
+    """DSGD-CECA; held[i] and others[i] are the nodes that x and y of node i average.
+
+    Their weights are those of an average over the union of disjoint sets, whoever is in them.
+    """
+    n = len(nodes.modules)
+    y = [vector_of(module) for module in nodes.modules]
+    for t in range(rounds):
+        place = t % (n - 1).bit_length()
+        if place == 0:
+            held, others = [{i} for i in range(n)], [set() for _ in range(n)]
+        x = [vector_of(module) for module in nodes.modules]
+        is_odd = bin(n - 1)[2 + place] == "1"
+        h = len(others[0])
+        for i, module in enumerate(nodes.modules):
+            put_vector(module, x[i] if is_odd else y[i])
+            g = torch.cat([p.flatten() for p in nodes.gradient(i, t)])
+            x[i], y[i] = x[i] - lr(t, 0) * g, y[i] - lr(t, 0) * g
+        sent, known = (x, held) if is_odd else (y, others)
+        new = []
+        for i in range(n):
+            j = i - h - is_odd
+            if one_port:
+                j = i + 2 * h + 1 if i % 2 else i - 2 * h - 1
+            j %= n
+            new.append(
+                (union(x[i], held[i], sent[j], known[j]), union(y[i], others[i], sent[j], known[j]))
+            )
+        (x, held), (y, others) = (zip(*part, strict=True) for part in zip(*new, strict=True))
+        x, y = list(x), list(y)
+        for module, vector in zip(nodes.modules, x, strict=True):
+            put_vector(module, vector)
+    assert all(len(one) == n for one in held) or rounds % (n - 1).bit_length()
+
+
+def teleportation(nodes, rounds, *, lr, active, degree, local_steps):
+    """Return the messages per round; there are as many models as active nodes, and they move."""
+    told, moving, before = [], [], []
+    distances = [2**e for e in range(20) if 2**e < active][:degree]
+    for t in range(rounds):
+        order = stream(nodes.seed, "active", t).permutation(len(nodes.modules))[:active].tolist()
+        here = [nodes.modules[i] for i in order]
+        moving = moving or [vector_of(module) for module in here]
+        for i, module, vector in zip(order, here, moving, strict=True):
+            put_vector(module, vector.clone())
+            for k in range(local_steps):
+                g = nodes.gradient(i, t * local_steps + k)
+                descend(module, still(module), g, lr(t, k), 0.0)
+        trained = [vector_of(module) for module in here]
+        for p, module in enumerate(here):
+            heard = [trained[p], *(trained[(p + far) % active] for far in distances)]
+            put_vector(module, sum(heard) / len(heard))
+        moving = [vector_of(module) for module in here]
+        moved = sum(i != j for i, j in zip(before, order, strict=False))
+        told.append(active * len(distances) + moved)
+        before = order
+    return told
+
+
+def union(a, members, b, more):
+    """Return the union of two disjoint sets of nodes and its average; theirs are a and b."""
+    assert not members & more
+    size = len(members) + len(more)
+    return (len(members) * a + len(more) * b) / size, members | more
 
 
 def sab(nodes, pulls, pushes, rounds, *, lr):

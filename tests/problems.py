@@ -43,6 +43,10 @@ def equal_clients(n=6, seed=0):
     return data.iid(dataset(), n, seed=seed)
 
 
+def five_clients():
+    return equal_clients(5)
+
+
 def validated_clients(n=6, seed=0):
     """Clients of unlike classes who keep some examples for validation."""
     return data.dirichlet_per_class(

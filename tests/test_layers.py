@@ -220,8 +220,8 @@ ROOMS = {
     "runs": ["record", "identity folder", "store", "work", "execute plan", "sweep", "probe"],
     "topologies": [
         "_edge_swaps _generator",
-        "classic cliques collaboration derived exponential frank_wolfe presence random",
-        "dcliques designed placement rotating",
+        "classic cliques collaboration derived exponential frank_wolfe overlays presence random",
+        "dcliques designed matcha placement rotating",
     ],
 }
 """Rooms of a package, lowest first: none imports one of a later line, or of its own line."""

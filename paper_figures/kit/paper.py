@@ -192,6 +192,9 @@ class Figure:
     page
         ``page(setting, store)`` -> an additional HTML page with a slider over rounds, which needs
         the runs themselves; None without one.
+    judged
+        Largest number of seeds of an arm that the verdicts use, if seeds were added until claims
+        were decided; None if it is that of the setting.
     """
 
     id: str
@@ -206,6 +209,7 @@ class Figure:
     datasets: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     page: Callable[[Setting, Store], str] | None = None
+    judged: int | None = None
 
     def runs(self, setting: Setting) -> list[Run]:
         """Return the required training runs, in the order of the arms, seed by seed."""

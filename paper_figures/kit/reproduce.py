@@ -144,6 +144,7 @@ def computed(
         "figure": figure.id,
         "scale": setting.scale,
         "seeds": setting.seeds,
+        "seeds_of_verdicts": len(setting.seeds) if figure.judged is None else figure.judged,
         "versions": versions(),
         "key": key,
         "seconds": time.perf_counter() - start,
@@ -165,6 +166,7 @@ def _key(figure: Figure, setting: Setting, keys: Sequence[str]) -> str:
     """Return a hash of everything that determines a figure's data, 16 hexadecimal digits."""
     determined = [figure.id, setting.scale, setting.seeds, setting.datasets]
     determined += [list(keys), topofl.__version__]
+    determined += [] if figure.judged is None else [figure.judged]
     if not keys and setting.scale != "smoke":  # the keys of runs would include the datasets
         shown = [name for name in (*figure.datasets, *figure.optional) if name in setting.datasets]
         determined.append([content(name, setting.root_of(name), False) for name in shown])
@@ -325,12 +327,22 @@ def _claims_text(
 ) -> str:
     parts = [
         f"# {figure.id}: {figure.title}",
-        f"Scale {setting.scale}, seeds {', '.join(map(str, setting.seeds))}.",
+        f"Scale {setting.scale}, seeds {', '.join(map(str, setting.seeds))}.{_more_seeds(figure)}",
         claims_table(claims).to_markdown(),
         "\n".join(f"- {text}" for text in figure.differences(setting)),
         *(table.to_markdown() for table in tables),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _more_seeds(figure: Figure) -> str:
+    """Return a sentence on seeds that were added to some arms; empty if verdicts use no others."""
+    if figure.judged is None:
+        return ""
+    return (
+        f" Verdicts use up to {figure.judged} seeds of an arm; picture and tables show the seeds "
+        "that all arms have."
+    )
 
 
 def _distinct(notes: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:

@@ -478,7 +478,8 @@ def settled(subject: Subject, progress: Progress, standing: Standing, store: Sto
     for claim in claims_at(subject.figure, subject.setting, store, k, progress.seeds):
         comparisons = subject.claims.get(claim.statement)
         claims.append(_settled(comparisons, progress, standing) if comparisons else claim)
-    return replace(subject.figure, claims=lambda data: claims)
+    most = max(progress.seeds_of([arm]) for arm in subject.arms)
+    return replace(subject.figure, claims=lambda data: claims, judged=most)
 
 
 def _settled(comparisons: Sequence[Comparison], progress: Progress, standing: Standing) -> Claim:

@@ -114,6 +114,7 @@ def test_deepsqueeze_stays_apart_where_choco_agrees():
     assert apart(squeezed[-1]) > 1e-4 * apart(squeezed[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "compressor",
     [algorithms.top_k(0.34), pytest.param(algorithms.quantized(1), marks=pytest.mark.slow)],

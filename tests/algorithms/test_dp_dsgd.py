@@ -102,6 +102,7 @@ def test_gradients_that_are_not_finite_count_as_0_and_noise_is_added_all_the_sam
     assert (noised[1:, 2] != noised[:-1, 2]).all(), "a node added no noise"
 
 
+@pytest.mark.slow
 def test_a_record_counts_once_in_a_pass_and_by_its_clip():
     """Zero-out adjacency, for the sums of clipped gradients of all minibatches of a pass.
 

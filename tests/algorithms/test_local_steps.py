@@ -59,6 +59,7 @@ def test_scales_keep_the_mean_of_what_they_track(graph):
 
 
 @problems.by_turns(2, lr=[0.05, 0.01])
+@pytest.mark.slow
 def test_nodes_that_agree_on_scales_reach_the_optimum_and_others_do_not(lr):
     """Otherwise each node weighs gradients by their inverse size, however small the steps."""
     falling, ring = algorithms.cosine(lr, rounds=600), topologies.ring(N)

@@ -35,6 +35,7 @@ def trained(algorithm, rounds, graph=None):
     return models.flat.numpy().mean(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mu", "lr", "rounds"), [(6.0, 0.02, 600), (20.0, 0.3, 600)])
 def test_dr_dsgd_minimizes_the_mean_of_exponential_losses(mu, lr, rounds):
     method = algorithms.dr_dsgd(lr, mu=mu, batch_size=WHOLE)
@@ -44,6 +45,7 @@ def test_dr_dsgd_minimizes_the_mean_of_exponential_losses(mu, lr, rounds):
     assert np.abs(found - wanted).max() < 0.01 < 0.1 < np.abs(BEST - wanted).max()
 
 
+@pytest.mark.slow
 def test_ad_gda_approaches_the_least_loss_of_the_worst_node():
     method = algorithms.ad_gda(0.3, dual_lr=0.01, batch_size=WHOLE)
     least, plain = least_worst(), losses_of(BEST).max()
@@ -51,6 +53,7 @@ def test_ad_gda_approaches_the_least_loss_of_the_worst_node():
     assert least <= losses_of(trained(method, 500, COMPLETE)).max() < 1.02 * least
 
 
+@pytest.mark.slow
 def test_drfa_lowers_the_loss_of_the_worst_node():
     how = {"batch_size": WHOLE, "local_steps": 2}
     robust, plain = (

@@ -98,6 +98,7 @@ def test_rates_are_chosen_on_validation_data_of_another_seed(small, monkeypatch)
     assert kept.lr == 0.3
 
 
+@pytest.mark.slow
 def test_graphs_that_a_method_cannot_take_are_named(small):
     cells, _ = small
     assert cells["extra", "random directed"].refused == "must be static"

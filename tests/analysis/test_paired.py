@@ -79,6 +79,7 @@ def made_up(lead=0.02, seeds=10):
     return pd.DataFrame(rows)
 
 
+@pytest.mark.slow
 def test_verdicts_follow_the_runs():
     for lead, expected in ((0.02, "HOLDS"), (-0.02, "FAILS")):
         found = rotating_cliques.Found(made_up(lead), FULL)
@@ -189,6 +190,7 @@ def deep_runs(good):
     return pd.DataFrame(rows), source
 
 
+@pytest.mark.slow
 def test_the_number_is_chosen_on_one_seed_and_judged_on_others(monkeypatch):
     monkeypatch.setattr(deep_number, "DRAWS", 200)
     runs, source = deep_runs("coherent return")

@@ -554,6 +554,7 @@ def test_the_replay_in_the_span_has_a_discount_per_ritz_vector():
     assert deviation.train(weights, start, replay, 0.5)[0] == pytest.approx(wanted, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_deviation_is_training_over_each_prediction(capsys, tmp_path):
     deviation.main(["--preset", "smoke", "--out", str(tmp_path)])
     assert (tmp_path / "deviation.md").read_text().strip() == capsys.readouterr().out.strip()

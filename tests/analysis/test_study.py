@@ -95,6 +95,7 @@ def test_a_configured_study_gives_the_same_results_in_one_and_two_processes(
     assert "4 runs" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_correlations_that_are_not_computed_are_announced_and_have_no_tables(small, capsys):
     config, out = small
     note = "note: small has 3 graphs; a correlation needs at least 8, so none is computed"

@@ -50,6 +50,7 @@ def test_the_page_is_small(text):
     assert len(text.encode()) < LIMIT
 
 
+@pytest.mark.slow
 def test_sentences_are_in_the_page(text):
     for sentence, counted in page.sentences(CELLS, draws=20):
         assert sentence in text

@@ -63,6 +63,16 @@ def test_which_runs_were_attacked_and_timed_is_said(shell, toml):
     assert not {"attack", "simulated seconds to 0.8"} & set(pd.read_csv("u.csv"))
 
 
+@pytest.mark.parametrize("how", ["", " --group-by topology", " --group-by topology --kind pareto"])
+def test_an_axis_of_seconds_needs_runs_that_have_them(shell, fails, toml, how):
+    shell("run small.toml --out a")
+    drawn = f"compare a --plot t.png --x seconds{how}"
+    assert "`--x seconds` must come with --hardware" in fails(drawn)
+    assert not Path("t.png").exists()
+    shell(f"{drawn} --hardware 'Hardware(compute=0.1, latency=0.02, bandwidth=1.25e6)'")
+    assert Path("t.png").exists()
+
+
 def test_another_accuracy_and_where_there_is_more_to_see(shell, fails, toml):
     shell("run small.toml --out a --set evaluation.before_exchange=true")
     shell("run small.toml --out b")

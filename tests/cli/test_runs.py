@@ -44,7 +44,7 @@ def test_points_of_a_file_and_random_points(shell):
 
 def test_notes_say_what_was_trained_and_what_is_best(shell):
     line = "sweep base.toml --grid algorithm.lr=0.00001,0.1 --store s --seeds 2"
-    assert "note: 4 runs are stored in s\n" in shell(line).err
+    assert "note: 4 runs are stored in s; 4 of them were trained together\n" in shell(line).err
     assert "4 of 4 runs were stored already; nothing was trained" in shell(line).err
     assert "note: 1 run is stored in one\n" in shell("sweep base.toml --store one").err
     pytest.importorskip("optuna")

@@ -206,7 +206,7 @@ def test_learning_rates_may_be_schedules(name):
 OTHER = {"clock": {"compute": 2.0}, "compressor": "sign", "head": "0", "local": "1", "mode": "push"}
 OTHER |= {"header_sign": "literal", "level": "node", "loss_refresh": "none", "regrow": "random"}
 OTHER |= dict.fromkeys(("budget", "epochs", "fine_tune_epochs", "first_epochs", "k", "steps"), 3)
-OTHER |= {"groups": [range(N)], "passive": [1], "batch_size": 5, "local_steps": 5}
+OTHER |= {"groups": [range(N)], "passive": [1], "batch_size": 5, "degree": 1, "local_steps": 5}
 """Other values of arguments that are no fractions and no truth values."""
 
 
@@ -254,9 +254,13 @@ SENT = [
     (build("push_diging"), 12, 12 * (2 * D + 1)),
     (build("osgp"), 12, 12 * (D + 1)),
     (build("relay_sgd"), 10, 10 * (D + 1)),
+    (build("dsgd_ceca"), 6, 6 * D),
+    (build("dsgd_ceca", one_port=True), 6, 6 * D),
     (build("local_only"), 0, 0),
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),
+    (build("pfedme", **THREE), 6, 6 * D),
+    (build("pfedme", server=False), 12, 12 * D),
     (build("diloco", participation=3), 6, 6 * D),
     (build("hierfavg", epochs=1, participation=0.5), 8, 8 * D),  # 2 of 3, 1 of 1 and 1 of 2
     (build("drfa", participation=3), 12, 9 * D + 3 * (D + 1)),
@@ -265,6 +269,10 @@ SENT = [
     (build("scaffold", **THREE), 6, 12 * D),
     (build("fednova", **THREE), 6, 3 * (2 * D + 1)),
     (build("fedper", **THREE), 6, 6 * BODY),
+    *((build(name, **THREE), 6, 6 * WHOLE) for name in ("moon", "fedala", "feddecorr")),
+    (build("fedala", server=False), 12, 12 * WHOLE),
+    (build("feddecorr", server=False), 12, 12 * WHOLE),
+    (build("moon", server=False), 12, 12 * WHOLE),
     (build("dfedavgm_p"), 12, 12 * BODY),
     (build("divshare", degree=1), 60, 6 * D),
     (build("facade"), 12, 12 * (WHOLE + 1)),

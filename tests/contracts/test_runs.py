@@ -32,7 +32,7 @@ FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 EMULATED = {name for name, options in OPTIONS.items() if "precision" in options}
 
 CHOSEN = ("dpfl", "random_walks", "random_collaboration", "ad_psgd", "pfeddst")
-CHOSEN += ("user's policy", "own validation")
+CHOSEN += ("teleportation", "user's policy", "own validation")
 """Parts of the names of runs whose messages are drawn, or depend on the models."""
 
 UNFIT = {

@@ -670,7 +670,9 @@ def arguments_of(name):
     return given | ({"local": "1"} if "local" in given else {})
 
 
-@problems.by_turns(2, name=sorted({*ALGORITHMS} - {"apfl", "ad_psgd", "ditto", "dp_dsgd"}))
+@problems.by_turns(
+    2, name=sorted({*ALGORITHMS} - {"apfl", "ad_psgd", "ditto", "dp_dsgd", "fedala", "pfedme"})
+)
 def test_statistics_travel_where_their_bytes_are_counted(name):
     """After rounds that send them they differ from each node's own, and elsewhere they do not."""
     clients = problems.validated_clients(6)

@@ -1,6 +1,7 @@
 """A residual network with batch normalization, as torch builds it, is trained as it is."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,13 +53,17 @@ class ResNet(nn.Module):
         return self.fc(torch.flatten(self.avgpool(x), 1))
 
 
-def check_training(model, dataset, n, rounds, batch_size, lr, falls_to=0.8):
-    """Train, and check that the loss falls, that statistics differ, and the network stays."""
+def check_training(model, dataset, n, rounds, batch_size, lr, falls_to):
+    """Train, and check that the loss falls, that statistics differ, and the network stays.
+
+    Nodes learn `batch_size` examples each, all at once: losses of small random batches scatter.
+    """
+    few = replace(dataset, train=dataset.train[: n * batch_size])
     before = copy.deepcopy(model.state_dict())
     history = topofl.run(
         algorithms.dsgd(lr=lr, batch_size=batch_size, momentum=0.9),
         model=model,
-        clients=data.shards(dataset, n, per_node=2, seed=0),
+        clients=data.shards(few, n, per_node=2, seed=0),
         topology=topologies.ring(n),
         rounds=rounds,
         seed=0,
@@ -82,7 +87,8 @@ def check_training(model, dataset, n, rounds, batch_size, lr, falls_to=0.8):
 
 def test_a_small_residual_network_is_trained_as_it_is():
     model = ResNet(1, widths=(4, 8), blocks=1)
-    check_training(model, data.digits(), n=4, rounds=16, batch_size=16, lr=0.1)
+    # Over 12 seeds, losses end at 0.22 of the first, with a standard deviation of 0.05.
+    check_training(model, data.digits(), n=4, rounds=16, batch_size=16, lr=0.1, falls_to=0.6)
 
 
 @pytest.mark.slow
@@ -90,5 +96,6 @@ def test_resnet18_is_trained_as_it_is(cifar10_subset):
     model = ResNet()
     assert sum(p.numel() for p in model.parameters()) == 11_181_642
     dataset = data.cifar10(cifar10_subset, verify=False)
-    # Over seeds, losses end at 0.54 to 0.64 of the first; at a rate of 0.02 at 0.75 to 0.97.
-    check_training(model, dataset, n=10, rounds=8, batch_size=8, lr=0.005)
+    # Losses end at 0.013 of the first for three other seeds; 3 nodes after 6 rounds, with 1 or 2
+    # threads, are at 0.031 to 0.036 for five seeds.
+    check_training(model, dataset, n=4, rounds=8, batch_size=16, lr=0.01, falls_to=0.2)

@@ -130,6 +130,8 @@ DEPENDING = {
     "dpfl": {"_answers"},
     # evaluate the models of the nodes, one after another
     **{name: {"_local_losses"} for name in ("drfa", "dr_dsgd", "ad_gda")},
+    # uploads the numbers of the nodes that train, except if these are consecutive
+    "teleportation": {"_uploaded"},
     # averages over all nodes, whose models are then equal, if they chose the same
     "ifca": {"_all_equal", "_mean_mixer", "as_tensor", "evaluate"},
 }

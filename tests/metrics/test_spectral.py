@@ -296,6 +296,7 @@ def test_a_period_of_equal_digraphs_has_the_rate_of_one(n):
         assert slem(as_topology([graph] * rounds)) == pytest.approx(slem(graph), abs=error)
 
 
+@pytest.mark.slow
 def test_all_eigenvalues_of_many_classes_of_a_large_graph():
     values = mixing.uniform(triangles(30_000)).eigenvalues
     assert values[0] == pytest.approx(1, abs=1e-13)

@@ -125,6 +125,7 @@ def test_a_layer_with_two_names_is_adapted_in_both():
 
 
 @problems.by_turns(3, init=["common", "independent", "given"])
+@pytest.mark.slow
 def test_a_run_starts_with_one_copy_of_what_is_frozen(init):
     """At no time until the first round does it take half of another one."""
     with seeded_torch(0):

@@ -310,6 +310,7 @@ def test_a_sample_weights_arms_by_their_rounds():
     assert rows["all"] == (4, 1.375, 1.0625, "0.795 [0.714, 0.875]")
 
 
+@pytest.mark.slow
 def test_rounds_are_timed_with_the_topofl_of_a_checkout(tmp_path):
     (run,) = arm(SMOKE, DIR, "DFedPGP")
     times = sample_times(HERE, {("a", "b", "c"): (run.tables, 1)}, 1, 1)

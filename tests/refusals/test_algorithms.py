@@ -161,9 +161,13 @@ COUNT, INDEX = [(0, 1)], [(-1, 0)]
 FRACTION, SHARE = [(1.0, 0.99), (-0.1, 0.0)], [(1.1, 1.0), (-0.1, 0.0)]
 
 RANGES = {
-    **dict.fromkeys(("lr", "head_lr", "personal_lr", "inner_lr", "fine_tune_lr"), ABOVE_0),
+    **dict.fromkeys(
+        ("lr", "head_lr", "personal_lr", "weight_lr", "inner_lr", "fine_tune_lr"), ABOVE_0
+    ),
     **dict.fromkeys(("server_lr", "global_lr", "outer_lr", "radius", "clip"), ABOVE_0),
-    **dict.fromkeys(("tau", "eps", "recency_rate", "norm", "scale", "smoothing"), ABOVE_0),
+    **dict.fromkeys(
+        ("tau", "eps", "recency_rate", "norm", "scale", "smoothing", "temperature"), ABOVE_0
+    ),
     **dict.fromkeys(("weight_decay", "rate", "noise", "strength", "regulariser"), AT_LEAST_0),
     **dict.fromkeys(("cost", "end", "dual_lr", "mu"), AT_LEAST_0),
     **dict.fromkeys(("batch_size", "local_steps", "epochs", "first_epochs", "head_epochs"), COUNT),
@@ -180,6 +184,9 @@ RANGES = {
             "iterations",
             "bucket",
             "select",
+            "active",
+            "personal_steps",
+            "weight_epochs",
         ),
         COUNT,
     ),
@@ -212,6 +219,7 @@ OF_METHODS = {
     ("cosine", "warmup"): [(5, 4), (-1, 0)],
     ("feddyn", "alpha"): ABOVE_0,
     ("dr_dsgd", "mu"): ABOVE_0,
+    **dict.fromkeys((("pfedme", "strength"), ("pfedme", "beta")), ABOVE_0),
     ("pfeddst", "alpha"): AT_LEAST_0,
     ("hierfavg", "groups"): [([[0, 1], [1]], [[0, 2], [1]]), ([[0], []], [[0]]), ([], [[0]])],
     ("self_centered_clipping", "alpha"): RANGES["gamma"],
@@ -353,6 +361,10 @@ AMOUNTS = rows(
             "`walks` must be between 1 and n=6, got 7": (
                 lambda: started(algorithms.random_walks(0.1, walks=7), RING),
                 lambda: started(algorithms.random_walks(0.1, walks=6), RING),
+            ),
+            "`active` must be between 1 and n=6, got 7": (
+                lambda: started(algorithms.teleportation(0.1, active=7)),
+                lambda: started(algorithms.teleportation(0.1, active=6)),
             ),
         },
         TypeError: {

@@ -465,9 +465,12 @@ DIVIDED_VALUE_ERRORS = {
     "`clients` must hold images, (N, channels, height, width), got inputs of shape (20, 1)": (
         lambda: data.rotated(parted(), [90])
     ),
-    "`angles` must be at least one of numbers, got shape (0,)": lambda: data.rotated(EVEN, []),
+    "`angles` must be a list of numbers, at least one, got shape (0,)": lambda: data.rotated(
+        EVEN, []
+    ),
     "`angles` must be finite": lambda: data.rotated(EVEN, [NAN]),
     "`variance` must be a finite number of at least 0, got -1": lambda: data.noisy(EVEN, -1),
+    "`variance` must be at most 1e+30, got 1e+300": lambda: data.noisy(EVEN, 1e300),
     "`clients` must have float32 inputs or uint8 pixels, to which noise can be added, got int64": (
         lambda: data.noisy(with_inputs(2, dtype=torch.int64), 1),
         lambda: data.noisy(with_inputs(2), 1),
@@ -476,7 +479,7 @@ DIVIDED_VALUE_ERRORS = {
         lambda: data.tinted(with_inputs(3, 2, 2), [RED]),
         lambda: data.tinted(with_inputs(1, 2, 2), [RED]),
     ),
-    "`colors` must be at least one of rows of 3 numbers, got shape (3,)": (
+    "`colors` must be a list of lists of 3 numbers, at least one, got shape (3,)": (
         lambda: data.tinted(EVEN, RED),
         lambda: data.tinted(EVEN, [RED]),
     ),

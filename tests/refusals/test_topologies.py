@@ -15,6 +15,7 @@ from topofl.topologies import bggc, ggc, greedy_swap_trace
 
 RING, PULLS = topologies.ring(5), topologies.random_in(5, 2, seed=0)
 NAMED, STAR = replace(RING, nodes=tuple("abcde")), topologies.star(30)
+LARGE_RING = topologies.ring(1001)
 DIRECTED = topologies.exponential(8, directed=True)
 LINE = from_edges([(0, 1), (1, 2)], 3, directed=True, name="line", groups=[(0, 1)])
 COUNTS, SHARES = np.ones((4, 2), int), np.full((4, 2), 0.5)
@@ -49,6 +50,10 @@ def leaders(**changes):
 
 def failures(base=RING, fail=0.5, recover=0.5, seed=0):
     return topologies.link_failures(base, fail=fail, recover=recover, seed=seed)
+
+
+def random_matchings(base=RING, budget=0.5):
+    return topologies.matcha(base, budget=budget, seed=0)
 
 
 def some(base=RING, fraction=0.5):
@@ -273,6 +278,24 @@ ROWS = [
         ("`base` must not have its own mixing weights", "dataclasses.replace(graph, adj"),
         lambda: topologies.matchings(topologies.u_equistatic(7, 2, seed=0)),
     ),
+    (TopologyError, "(n=8, directed=True) is directed", lambda: random_matchings(DIRECTED)),
+    (
+        TopologyError,
+        "`base` must be connected and have at least 2 nodes, ring(n=1) has a single node",
+        lambda: random_matchings(topologies.ring(1)),
+    ),
+    (
+        TopologyError,
+        "has several components",
+        lambda: random_matchings(topologies.random_cliques(6, 3, seed=0)),
+    ),
+    (ValueError, "`base` must have at most 1,000 nodes", lambda: random_matchings(LARGE_RING)),
+    (
+        ValueError,
+        "`budget` must be above 0 and at most 1, got 0",
+        lambda: random_matchings(budget=0),
+    ),
+    (TypeError, "`base` must be", lambda: random_matchings(3)),
     (ValueError, "`fail` must be between 0 and 1, got 1.5", lambda: failures(fail=1.5)),
     (ValueError, "`recover` must be between 0 and 1, got -1", lambda: failures(recover=-1)),
     (TypeError, "`base` must be", lambda: some("ring")),

@@ -164,6 +164,7 @@ COMMANDS = [
         ("mine, digits-shards: ", "written: board/digits-shards/mine.json"),
     ),
     Command("leaderboard build --out board", ("written: board/leaderboard.md",)),
+    Command("leaderboard build --out board --json", keys=("written",)),
     Command("graphs a --labels", ("neighbor label distance",)),
     Command("graphs a/history --every 3 --json", keys=("round", "edges", "spectral gap")),
     Command("reproduce --list", ("dcliques-fig19", "dcliques-numbers", "Tiny-ImageNet")),

@@ -92,10 +92,14 @@ ALGORITHMS: dict[str, Row] = {
     "divshare": Row(0.1, killed={"fragments": 3, "degree": 2}),
     "dp_dsgd": Row(0.1, options={"clip": 10.0, "noise": 0.01}, killed={"steps": 2, "noise": 0.1}),
     "dsgd": Row(0.1, killed={"momentum": 0.9, "local_steps": 2}),
+    "dsgd_ceca": Row(0.1, killed={"one_port": True}),
     "noloco": Row(0.01, required={"local_steps": 2}),
     "osgp": Row(0.05, options=EPOCH, killed={"epochs": 1, "delay": 2}),
     "qg_dsgdm": Row(0.05, killed={"nesterov": True}),
     "relay_sgd": Row(0.2, killed=MOMENTUM),
+    "teleportation": Row(
+        0.1, required={"active": 3}, killed={"active": 3, "local_steps": 2}, random_messages=True
+    ),
     # bias-free
     "d2": Row(0.1),
     "dsgt": Row(0.1),
@@ -143,10 +147,20 @@ ALGORITHMS: dict[str, Row] = {
     "fedadam": Row(0.05, **SERVED, common_start=True),
     "fedavg": Row(0.05, **SERVED),
     "fedavgm": Row(0.05, **SERVED, common_start=True),
+    "feddecorr": Row(
+        0.05,
+        options=WITH_HEAD | {"strength": 0.01},
+        killed=WITH_HEAD | {"participation": 3, "clip": 0.5},
+    ),
     "feddyn": Row(0.05, **SERVED, common_start=True),
     "fednova": Row(0.05, options=EPOCH, killed=UNEVEN, common_start=True),
     "fedprox": Row(0.05, options=EPOCH, killed=SOME | STRENGTHS),
     "fedyogi": Row(0.05, **SERVED, common_start=True),
+    "moon": Row(
+        0.05,
+        options=WITH_HEAD | {"strength": 0.1},
+        killed=WITH_HEAD | {"participation": 3},
+    ),
     "hierfavg": Row(
         0.05, required={"groups": GROUPS}, options=EPOCH, killed=SOME | {"cloud_every": 3}
     ),
@@ -166,6 +180,9 @@ ALGORITHMS: dict[str, Row] = {
     "facade": Row(
         0.1, required={"k": 2}, options=FEW | {"head": HEAD}, killed=FEW | {"k": 2, "head": HEAD}
     ),
+    "fedala": Row(
+        0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3, "weight_epochs": 0.6}
+    ),
     "fedbabu": Row(0.2, options=WITH_HEAD, killed=WITH_HEAD),
     "fedbn": Row(0.05, options=EPOCH | NORMS, killed=SOME | NORMS),
     "fedper": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3}),
@@ -174,6 +191,7 @@ ALGORITHMS: dict[str, Row] = {
     "ifca": Row(0.1, required={"k": 2}, options=FEW, killed=FEW | {"k": 2, "participation": 0.5}),
     "knn_per": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"k": 3}),
     "per_fedavg": Row(0.05, options={"epochs": 2}, killed=EPOCH),
+    "pfedme": Row(0.05, options=EPOCH, killed=EPOCH | {"server": False, "beta": 1.5}),
     # learned graphs
     "dpfl": Row(
         0.05,
@@ -350,6 +368,14 @@ def prototypes(told, history, models, state):
             )
 
 
+def cut(told, history, models, state):
+    """Check that some learned weights are 0, some are 1, and some lie between."""
+    flat = torch.cat([w.flatten() for own in told for w in own])
+    assert (flat == 0).any()
+    assert (flat == 1).any()
+    assert ((flat > 0) & (flat < 1)).any()
+
+
 def clusters(told, history, models, state):
     """Check which cluster each node chose in the last round, and that several were chosen."""
     assert history["cluster"][-1].tolist() == told[-1]
@@ -406,6 +432,12 @@ ADAM = [
     {"lr": falling, "local_steps": 3, "decay": 0.1, "eps": 1e-2},
 ]
 OUTER = {"local_steps": 2, "outer_lr": 0.6, "outer_momentum": 0.8}
+SERVER = {"weights": None}
+WEIGHTS = {"weight_lr": 300.0, "weight_epochs": 0.8, "first_epochs": 3}
+APART = {"strength": 0.1, "clip": 0.5}  # steep where features hardly vary: rounding would grow
+CONTRAST = {"strength": 0.7, "temperature": 0.3}
+ENVELOPE = {"strength": 5.0, "personal_lr": 0.05, "personal_steps": 3}
+DECAYED = {"beta": 1.5, "lr_decay": 0.8, "weight_decay": 0.01}
 DITTO = {"personal_lr": 0.05, "strength": 0.5, "personal_epochs": 3}
 
 
@@ -452,6 +484,26 @@ WITH_A_SERVER = [
     *personal("fedrep", {"head_lr": 0.05}, {"trains": is_body, "head": (is_head, 0.05, 1)}),
     central("knn_per", PASSES[0], {"head": HEAD, "k": 5}, **FEDAVG),
     *(central("ditto", how | DITTO) for how in PASSES),
+    *(central("moon", how | CONTRAST, {"head": HEAD}, SERVER) for how in PASSES),
+    central("moon", PASSES[0] | CONTRAST, {"head": HEAD}, SERVER, init="common", **RAGGED),
+    *(central("feddecorr", how | APART, {"head": HEAD}, SERVER) for how in PASSES),
+    central("feddecorr", PASSES[0] | APART | {"epochs": 1.5}, {"head": HEAD}, SERVER, rounds=5),
+    *(
+        central("fedala", how | WEIGHTS, {"head": HEAD}, {"mixed": is_head} | SERVER, also=cut)
+        for how in PASSES
+    ),
+    central(
+        "fedala",
+        PASSES[0] | WEIGHTS,
+        {"head": algorithms.everything},
+        {"mixed": lambda name: True} | SERVER,
+        also=cut,
+        **LINEAR,
+        **RAGGED,
+    ),
+    central("pfedme", ENVELOPE | {"epochs": 2}, {}, SERVER),
+    central("pfedme", ENVELOPE | DECAYED | {"epochs": 2}, {}, SERVER, init="common"),
+    central("pfedme", ENVELOPE | {"epochs": 1, "personal_steps": 1}, {}, SERVER, **LINEAR),
     central("fedprox", PASSES[0] | {"strength": 0.5}),
     central("fedprox", PASSES[1] | STRENGTHS),
     central("fedprox", PASSES[0] | {"strength": 2.0}, **LINEAR, **RAGGED),
@@ -542,6 +594,12 @@ def compressed(method, compressor, also=nothing, **how):
     return Twin(method, both, model=one_group, also=also, **RAGGED)
 
 
+def as_many_models(told, history, models, state):
+    """Check the number of messages per round, each of which holds a model."""
+    assert history["messages"].tolist() == told
+    np.testing.assert_array_equal(history["bytes"], history["messages"] * models.flat.shape[1] * 8)
+
+
 DUAL = {"dual_lr": 0.05, "mu": 0.1}
 
 ON_GRAPHS = [
@@ -589,6 +647,35 @@ ON_GRAPHS = [
         for graph, loop in ((three, {}), (None, {"can_receive": [range(N)] * N}))
     ),
     Twin("divshare", PIECES | {"fragments": 2}, graph=three, **LINEAR),
+    *(
+        Twin(
+            "teleportation",
+            rate | {"active": k, "degree": degree, "local_steps": steps},
+            graph=None,
+            rounds=5,
+            also=as_many_models,
+        )
+        for rate, k, degree, steps in zip(
+            [*RATES, COSINE], (4, 5, N), (None, 1, 2), (1, 2, 1), strict=True
+        )
+    ),
+    Twin(
+        "teleportation",
+        COSINE | {"active": 1, "degree": None, "local_steps": 1},
+        graph=None,
+        rounds=4,
+    ),
+    *(
+        Twin("dsgd_ceca", rate | {"one_port": paired}, graph=None, rounds=7)
+        for rate, paired in zip(RATES, (False, True), strict=True)
+    ),
+    Twin(
+        "dsgd_ceca",
+        COSINE | {"one_port": False},
+        graph=None,
+        rounds=9,
+        clients=[problems.five_clients],
+    ),
     Twin("noloco", ADAM[0] | OUTER),
     Twin("noloco", {"lr": falling, "eps": 1e-2} | OUTER, graph=pairs, direction="pull"),
     *(Twin("dadam", how, {"track": True}, {}, naive.damsgrad) for how in ADAM),
@@ -598,6 +685,19 @@ ON_GRAPHS = [
         {"head": HEAD, "server": False},
         {"members": lambda t: range(N)},
         also=prototypes,
+    ),
+    Twin(
+        "fedala",
+        PASSES[0] | WEIGHTS,
+        {"head": HEAD, "server": False},
+        {"mixed": is_head, "members": None},
+        also=cut,
+    ),
+    Twin("feddecorr", PASSES[0] | APART, {"head": HEAD, "server": False}, {"members": None}),
+    Twin("moon", PASSES[0] | CONTRAST, {"head": HEAD, "server": False}, {"members": None}),
+    *(
+        Twin("pfedme", ENVELOPE | how, {"server": False}, {"members": None})
+        for how in (EPOCH, EPOCH | DECAYED)
     ),
     *(Twin("relay_sgd", how, graph=lambda clients: TREE, rounds=7) for how in ({}, LOCAL_STEPS)),
     *(
@@ -1007,6 +1107,16 @@ SAME = [
         for regrow, graph in (("gradient", random_in(None)), ("random", CIRCLE))
     ),
     Same("fedprox", SAMPLED | {"strength": 0.0}, "fedavg", SAMPLED, **EXACT),
+    Same("moon", SAMPLED | {"strength": 0.0, "head": HEAD}, "fedavg", SAMPLED, within=1e-14),
+    Same(
+        "moon",
+        {"strength": 0.0, "head": HEAD, "server": False, "epochs": 2},
+        exchanged(algorithms.gossip()),
+        graph=CIRCLE,
+        bytes=True,
+    ),
+    Same("fedala", {"epochs": 2, "weight_lr": 1e-300, "head": HEAD}, "fedavg", {"epochs": 2}),
+    Same("feddecorr", SAMPLED | {"strength": 0.0, "head": HEAD}, "fedavg", SAMPLED),
     Same("fedprox", ALL_DATA | {"strength": 5.0}, "fedavg", ALL_DATA),
     Same("fedprox", SAMPLED | {"strength": [0.5] * N}, "fedprox", SAMPLED | {"strength": 0.5}),
     Same("apfl", PASSES[0] | {"alpha": 0.0, "adaptive": False}, "fedavg", PASSES[0]),

@@ -298,6 +298,7 @@ ROWS = {
         st.fixed_dictionaries({"n": sizes, "directed": st.booleans()}),
         directed=lambda arguments: arguments["directed"],
     ),
+    "fedlay": Row(with_seed(n=sizes, spaces=st.integers(1, 6))),
     "florentine_families": Row(st.just({}), n=15),
     "fully_connected": Row(st.fixed_dictionaries({"n": sizes})),
     "greedy_collaboration": Row(
@@ -312,6 +313,14 @@ ROWS = {
     "link_failures": Row(
         with_seed(base=bases, fail=st.floats(0, 1), recover=st.floats(0, 1)),
         directed=is_base_directed,
+        redrawn=True,
+    ),
+    "matcha": Row(
+        with_seed(
+            base=base_graphs().filter(lambda base: base.n > 1 and base.is_connected),
+            budget=st.floats(0, 1, exclude_min=True),
+        ),
+        own_weights=True,
         redrawn=True,
     ),
     "matchings": Row(

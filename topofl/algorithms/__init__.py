@@ -26,12 +26,14 @@ from topofl.algorithms.contract.phase import *
 from topofl.algorithms.contract.phase import Algorithm as Algorithm
 from topofl.algorithms.contract.round import *
 from topofl.algorithms.contract.terms import *
+from topofl.algorithms.decentralized.ceca import *
 from topofl.algorithms.decentralized.dp_dsgd import *
 from topofl.algorithms.decentralized.dsgd import *
 from topofl.algorithms.decentralized.fragments import *
 from topofl.algorithms.decentralized.momentum import *
 from topofl.algorithms.decentralized.passes import *
 from topofl.algorithms.decentralized.relay_sgd import *
+from topofl.algorithms.decentralized.teleportation import *
 from topofl.algorithms.exchanges.average import *
 from topofl.algorithms.exchanges.compressors import *
 from topofl.algorithms.exchanges.greedy import *
@@ -40,12 +42,16 @@ from topofl.algorithms.exchanges.scored import *
 from topofl.algorithms.learned_graphs import *
 from topofl.algorithms.personalized.clustered import *
 from topofl.algorithms.personalized.dispfl import *
+from topofl.algorithms.personalized.fedala import *
 from topofl.algorithms.personalized.fedproto import *
 from topofl.algorithms.personalized.personal_heads import *
 from topofl.algorithms.personalized.personal_models import *
+from topofl.algorithms.personalized.pfedme import *
 from topofl.algorithms.server.fedavg import *
+from topofl.algorithms.server.feddecorr import *
 from topofl.algorithms.server.fedopt import *
 from topofl.algorithms.server.hierarchical import *
+from topofl.algorithms.server.moon import *
 from topofl.algorithms.worst_node import *
 
 __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]

@@ -387,7 +387,7 @@ COMMANDS: dict[str, tuple[str, *tuple[Function, ...]]] = {
     "runs": ("topofl.cli.runs:runs", runs, table_options),
     "compare": ("topofl.cli.compare:compare", compare, table_options),
     "graphs": ("topofl.cli.graphs:graphs", graphs, trust_options, table_options),
-    "leaderboard": ("topofl.cli.programs:leaderboard", leaderboard),
+    "leaderboard": ("topofl.cli.programs:leaderboard", leaderboard, json_options),
     "reproduce": ("topofl.cli.programs:reproduce", reproduce, json_options),
     "study": ("topofl.cli.programs:study", study, json_options),
     "doctor": ("topofl.cli.doctor:doctor", doctor, json_options),

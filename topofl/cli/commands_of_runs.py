@@ -263,6 +263,7 @@ def leaderboard(
     tasks: Sequence[str] | None = None,
     out: Path = Path("leaderboard"),
     store: Path = Path("runs/leaderboard"),
+    data: Path | None = None,
     jobs: int = 1,
     progress: bool | None = None,
 ) -> None:
@@ -275,11 +276,13 @@ def leaderboard(
     entries : ENTRY.toml
         files with a name and the tables topology, mixing and algorithm, or several [[entry]]
     tasks : TASK
-        which tasks (default: all)
+        which tasks (default: all that need no files)
     out : DIR
         folder of the results (default: leaderboard)
     store : DIR
         folder of the runs, of which finished ones are not repeated (default: runs/leaderboard)
+    data : DIR
+        folder of datasets for tasks that need files (default: $TOPOFL_DATA)
     jobs : J
         processes (default: 1)
     progress

@@ -1,7 +1,7 @@
 """``topofl compare``: comparison of saved runs, and of groups of them."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from topofl._spec import at
@@ -68,9 +68,21 @@ def _compare_runs(options: Namespace) -> None:
     table = with_columns(table_of_runs(histories, target, column), options.columns)
     if options.plot is not None:
         scored = {name: one for name, one in histories.items() if column in one.evaluations}
-        figure = compare_histories(scored or histories, column, x=options.x or "rounds")
+        drawn = scored or histories
+        _check_seconds(options, [name for name, one in drawn.items() if SECONDS not in one.rounds])
+        figure = compare_histories(drawn, column, x=options.x or "rounds")
         save_picture(figure, options.plot)
     print_table(table, options)
+
+
+def _check_seconds(options: Namespace, untimed: Sequence[str]) -> None:
+    """Raise, in words of the shell, if seconds are an axis that some runs do not have."""
+    if options.x == "seconds" and untimed:
+        raise ValueError(
+            f"`--x seconds` must come with --hardware for runs without simulated seconds, as "
+            f"{untimed[0]}; add --hardware 'Hardware(compute=0.1, latency=0.02, bandwidth=1.25e6)' "
+            "with your numbers"
+        )
 
 
 def check_column(histories: Mapping[str, History], column: str, *, is_json: bool) -> None:
@@ -184,6 +196,8 @@ def _compare_groups(options: Namespace) -> None:
     )
     summary = with_columns(summary, options.columns)
     if options.plot is not None:
+        entries = summary.runs.entries
+        _check_seconds(options, [one.name for one in entries if not one.curves.get("seconds")])
         save_picture(_figure(summary, options), options.plot)
     print_table(summary.numbers, options, rounded=summary, notes=summary.notes)
 

@@ -59,21 +59,27 @@ def leaderboard(options: Namespace) -> None:
     if options.action == "build":
         if options.entries:
             raise ValueError("`build` must be given without entries; leave them out")
-        print(f"written: {printable(str(leaderboard.build(options.out)))}")
+        path = str(leaderboard.build(options.out))
+        print_rows([{"written": path}]) if options.json else print(f"written: {printable(path)}")
         return
     if not options.entries:
         raise ValueError("name at least one ENTRY.toml; docs/leaderboard.md has an example")
     entries = leaderboard.read_entries(*options.entries)
-    tasks = leaderboard.tasks(options.tasks)
     progress = "auto" if options.progress is None else options.progress
-    for entry in entries:
-        for task in tasks:
-            found = leaderboard.run_entry(
-                entry, task, store=options.store, jobs=options.jobs, progress=progress
-            )
-            mean = sum(found.learning) / len(found.learning)
-            path = printable(str(found.save(options.out)))
-            print(f"{entry.name}, {task.key}: {100 * mean:.1f} % over rounds; written: {path}")
+    how = {name: getattr(options, name) for name in ("store", "data", "jobs")}
+    how["progress"] = progress
+    chosen, rows = leaderboard.tasks(options.tasks), list[dict[str, Any]]()
+    if options.tasks is None:
+        chosen = [task for task in chosen if not task.needs_files]
+    for entry, task in [(entry, task) for entry in entries for task in chosen]:
+        found = leaderboard.run_entry(entry, task, **how)
+        mean, path = sum(found.learning) / len(found.learning), str(found.save(options.out))
+        own = {"entry": entry.name, "task": task.key, "over rounds": mean, "lr": found.lr}
+        rows.append(own | {"written": path})
+        said = f"{entry.name}, {task.key}: {100 * mean:.1f} % over rounds; written: {path}"
+        print(printable(said), file=sys.stderr if options.json else sys.stdout, flush=True)
+    if options.json:
+        print_rows(rows)
 
 
 def study(options: Namespace) -> None:

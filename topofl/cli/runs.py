@@ -381,7 +381,8 @@ def _print_counts(found: Sweep, options: Namespace) -> None:
         )
     if found.trained:
         are = "is" if total == 1 else "are"
-        print_notes([f"{runs_text(total)} {are} stored in {options.store}"])
+        joined = f"; {found.together} of them were trained together" if found.together else ""
+        print_notes([f"{runs_text(total)} {are} stored in {options.store}{joined}"])
     else:
         was = "was" if total == 1 else "were"
         print_notes([f"{total} of {runs_text(total)} {was} stored already; nothing was trained"])

@@ -18,6 +18,9 @@ from topofl.data.partition import Partition, check_clients
 
 __all__ = ["noisy", "rotated", "tinted"]
 
+LARGEST = 1e30
+"""Largest variance of noise, far below what overflows float32."""
+
 Change = Callable[[int, Tensor], Tensor]
 """(node, (k, ...) inputs of the node) -> the inputs that it sees."""
 
@@ -100,7 +103,8 @@ def noisy(clients: Partition, variance: float, *, seed: Seed = 0) -> Partition:
     TypeError
         If `clients` is not a Partition, or `variance` not a number.
     ValueError
-        If `variance` is negative or not finite, or the inputs are integers other than pixels.
+        If `variance` is negative, not finite or above 1e30, or the inputs are integers other than
+        pixels.
 
     References
     ----------
@@ -118,6 +122,8 @@ def noisy(clients: Partition, variance: float, *, seed: Seed = 0) -> Partition:
     """
     check_clients(clients)
     variance = check_nonnegative("variance", variance)
+    if variance > LARGEST:
+        raise ValueError(f"`variance` must be at most {LARGEST:g}, got {variance:g}")
     if clients.dataset.inputs.dtype not in (torch.float32, torch.uint8):
         raise ValueError(
             "`clients` must have float32 inputs or uint8 pixels, to which noise can be added, got "
@@ -195,8 +201,10 @@ def _numbers(name: str, values: Any, shape: tuple[int, ...] = ()) -> np.ndarray:
     """Return (k, *shape) finite numbers, at least one row of them."""
     array = as_array(name, values, np.float64)
     if array.shape[1:] != shape or array.ndim != len(shape) + 1 or not len(array):
-        rows = "numbers" if not shape else f"rows of {shape[0]} numbers"
-        raise ValueError(f"`{name}` must be at least one of {rows}, got shape {array.shape}")
+        rows = "numbers" if not shape else f"lists of {shape[0]} numbers"
+        raise ValueError(
+            f"`{name}` must be a list of {rows}, at least one, got shape {array.shape}"
+        )
     return check_finite(name, array)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from topofl._support.check import check_path, check_sequence, shown
+from topofl._support.datasets import MARKERS
 from topofl._support.text import did_you_mean
 from topofl.config.toml import as_table, read, with_modules
 
@@ -23,8 +24,12 @@ FREE = ("topology", "mixing", "algorithm", "modules")
 ABOUT = ("name", "authors", "link")
 """What an entry says about itself."""
 
-GIVEN = ("lr", "batch_size")
-"""Arguments of methods that tasks give."""
+GIVEN = {
+    "topology": ("seed",),
+    "mixing": ("seed",),
+    "algorithm": ("lr", "batch_size", "seed"),
+}
+"""Arguments that tasks give, by table."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,11 @@ class Task:
         parts = {k: v for k, v in vars(self).items() if k not in ("title", "about")}
         text = json.dumps(parts, sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def needs_files(self) -> bool:
+        """Whether its data must be in a folder of datasets."""
+        return self.tables["data"]["name"] in MARKERS
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,9 @@ def tasks(names: Sequence[str] | None = None) -> tuple[Task, ...]:
     Examples
     --------
     >>> [task.key for task in tasks()]
-    ['digits-dirichlet', 'digits-mlp', 'digits-shards']
+    ['digits-dirichlet', 'digits-mlp', 'digits-shards', 'mnist-shards']
+    >>> [task.key for task in tasks() if task.needs_files]
+    ['mnist-shards']
     """
     folder = files("topofl.leaderboard").joinpath("tasks")
     found = sorted((one for one in folder.iterdir() if one.name.endswith(".toml")), key=str)
@@ -175,7 +187,7 @@ def read_entries(*paths: str | os.PathLike[str]) -> tuple[Entry, ...]:
     ValueError
         If a file is not TOML, or has entries and other keys; if an entry has no name, or one whose
         results would have the same file as those of another; if it states what a task fixes, such
-        as data, rounds or a learning rate.
+        as data, rounds, seeds or a learning rate; if its method pools the data.
 
     Examples
     --------
@@ -231,10 +243,21 @@ def _entry(values: Mapping[str, Any], folder: Path) -> Entry:
             f"{did_you_mean(extra[0], (*ABOUT, *FREE))}; tasks fix the rest"
         )
     tables = {key: values[key] for key in FREE if key in values}
-    method = as_table("algorithm", tables.get("algorithm", "dsgd"))
-    if given := [key for key in GIVEN if key in method]:
-        raise ValueError(
-            f"{name}: `algorithm.{given[0]}` is given by the tasks, which try several learning "
-            "rates; leave it out"
-        )
+    _check_given(name, tables)
     return Entry(tables=with_modules(tables, folder / "entry.toml"), **about)
+
+
+def _check_given(name: str, tables: Mapping[str, Any]) -> None:
+    """Raise an error if an entry chooses what tasks give, or exchanges data."""
+    for table in GIVEN.keys() & tables.keys():
+        stated = as_table(table, tables[table])
+        if given := [key for key in GIVEN[table] if key in stated]:
+            raise ValueError(
+                f"{name}: `{table}.{given[0]}` is given by the tasks, which have several seeds and "
+                "learning rates; leave it out"
+            )
+        if table == "algorithm" and stated.get("name") == "centralized":
+            raise ValueError(
+                f"{name}: `algorithm` must leave data on the nodes, got centralized, which pools "
+                "them; fedavg is the method of a server"
+            )

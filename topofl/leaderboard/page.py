@@ -23,7 +23,7 @@ SLACK = 1e-9
 
 COLUMNS = (
     "rank", "entry", "over rounds, %", "behind the best", "final, %", "worst node, %",
-    "messages", "models", "rate",
+    "messages", "models", "steps", "rate",
 )  # fmt: skip
 
 
@@ -56,10 +56,11 @@ def build(folder: str | os.PathLike[str]) -> Path:
     >>> from topofl.leaderboard import Result, tasks
     >>> (task,) = tasks(["digits-shards"])
     >>> scores = {name: (0.5, 0.6, 0.5, 0.6, 0.7) for name in ("learning", "final", "worst")}
+    >>> scores |= {"rounds": (0, 80), "curve": (0.1, 0.7)}
     >>> folder = tempfile.mkdtemp()
     >>> _ = Result(
     ...     {"name": "ring"}, task.key, 1, task.digest, 0.3, {"0.3": 0.5}, task.seeds, **scores,
-    ...     messages=2.0, models=2.0, software={},
+    ...     messages=2.0, models=2.0, steps=1.0, software={},
     ... ).save(folder)
     >>> build(folder).name
     'leaderboard.md'
@@ -86,7 +87,8 @@ _INTRODUCTION = """\
 means over seeds with 95 % t-intervals, in percent. Entries of rank 1 are not told apart from the
 first by their paired differences; the others are ordered by their means alone. Messages and
 models are those that a node sends per round, on average; entries of a table send at most its
-budget of either."""
+budget of either. Entries that take more than one local step per node and round compute more for
+the same messages, and have tables of their own, as do entries above all budgets."""
 
 
 def _about(task: Task) -> str:
@@ -99,15 +101,22 @@ def _about(task: Task) -> str:
 
 
 def _tables(results: Sequence[Result], task: Task) -> list[str]:
-    """Return a table for each budget with entries, and one for those above all budgets."""
-    parts, left = [], list(results)
-    for budget in task.budgets:
-        within = [one for one in results if _sent(one) <= budget * (1 + SLACK)]
-        left = [one for one in left if one not in within]
-        if within:
-            parts.append(_table(within, f"At most {budget:g} models per node and round"))
-    if left:
-        parts.append(_table(left, "More than that"))
+    """Return a table for each budget, and one for what is above all of them, if not empty.
+
+    Those with several local steps come in tables of their own.
+    """
+    single = [one for one in results if one.steps <= 1 + SLACK]
+    several = [one for one in results if one not in single]
+    parts = []
+    for group, ending in ((single, ""), (several, ", several local steps")):
+        within: list[Result] = []
+        for budget in task.budgets:
+            if within := [one for one in group if _sent(one) <= budget * (1 + SLACK)]:
+                parts.append(
+                    _table(within, f"At most {budget:g} models per node and round{ending}")
+                )
+        if left := [one for one in group if one not in within]:
+            parts.append(_table(left, f"More than that{ending}"))
     return parts
 
 
@@ -122,7 +131,7 @@ def _table(results: Sequence[Result], title: str) -> str:
     for place, one in enumerate(ordered):
         behind, is_tied = ("", True) if place == 0 else _behind(ordered[0], one)
         scores = [_spread(values) for values in (one.learning, one.final, one.worst)]
-        sent = f"{one.messages:.2f}", f"{one.models:.2f}"
+        sent = f"{one.messages:.2f}", f"{one.models:.2f}", f"{one.steps:g}"
         rank = 1 if is_tied else place + 1
         rows.append((rank, one.entry["name"], scores[0], behind, *scores[1:], *sent, f"{one.lr:g}"))
     return Table(COLUMNS, tuple(rows), title=title).to_markdown()
@@ -158,6 +167,7 @@ def _draw(results: Sequence[Result], task: Task, path: Path) -> None:
         _point(ax, one, mean, is_front=is_front)
     ax.set(xlabel="models sent per node and round", ylabel="accuracy over rounds, %")
     ax.set_xscale("symlog", linthresh=1)
+    ax.set_xlim(-0.1, 2.5 * max(1.0, *(one.models for one in results)))  # with room for a name
     ax.set_title(task.title, fontsize=10)
     figure.savefig(path, dpi=100)
 

@@ -42,16 +42,21 @@ class Result:
         far; 0 for a run that diverged.
     final, worst
         Mean accuracy of nodes, and that of the worst node, at the end.
+    rounds, curve
+        Rounds after which models were evaluated, and the mean accuracy then over nodes and seeds
+        whose runs did not diverge.
     messages, models
         Sent per node and round: messages, and their size in models.
+    steps
+        Local steps per node and round.
     software
         Versions that computed it.
 
     Examples
     --------
     >>> import tempfile
-    >>> scores = {"learning": (0.5,), "final": (0.7,), "worst": (0.6,)}
-    >>> sent = {"messages": 2.0, "models": 2.0}
+    >>> scores = {"learning": (0.5,), "final": (0.7,), "worst": (0.6,), "rounds": (), "curve": ()}
+    >>> sent = {"messages": 2.0, "models": 2.0, "steps": 1.0}
     >>> found = Result(
     ...     {"name": "ring"}, "digits-shards", 1, "0" * 12, 0.3, {"0.3": 0.5}, (0,), **scores,
     ...     **sent, software={},
@@ -70,8 +75,11 @@ class Result:
     learning: tuple[float, ...]
     final: tuple[float, ...]
     worst: tuple[float, ...]
+    rounds: tuple[int, ...]
+    curve: tuple[float, ...]
     messages: float
     models: float
+    steps: float
     software: Mapping[str, str]
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -87,6 +95,7 @@ def run_entry(
     task: Task,
     *,
     store: str | os.PathLike[str] = Path("runs/leaderboard"),
+    data: str | os.PathLike[str] | None = None,
     jobs: int = 1,
     progress: bool | str = "auto",
 ) -> Result:
@@ -101,6 +110,8 @@ def run_entry(
         What is trained.
     store
         Folder of the runs, of which finished ones are not repeated.
+    data
+        Folder of datasets, for a task that needs files; None: the environment variable TOPOFL_DATA.
     jobs, progress
         As for :func:`topofl.sweep`.
 
@@ -123,6 +134,8 @@ def run_entry(
     (5, 2.0)
     """
     base = entry.configuration(task)
+    if data is not None and task.needs_files:
+        base["data"] = {**base["data"], "root": str(check_path("data", data))}
     how: dict[str, Any] = {"store": store, "jobs": jobs, "progress": progress}
     points = [{"algorithm.lr": lr} for lr in task.rates]
     tried = sweep(base, points, seeds=task.tuning_seeds, **how)
@@ -200,8 +213,11 @@ def _result(
         learning=tuple(_learning(run) if run else 0.0 for run in runs),
         final=ends("mean"),
         worst=ends("worst"),
+        rounds=tuple(curves[0]["round"]),
+        curve=tuple(np.mean([one["scores"][SCORE]["mean"] for one in curves], axis=0).tolist()),
         messages=float(np.mean([one["messages"][-1] for one in curves])) / per_node,
         models=float(np.mean([one["bytes"][-1] for one in curves])) / per_node / size,
+        steps=float(np.mean([run.history.rounds["steps"].sum() for run in done])) / per_node,
         software={
             "topofl": __version__,
             "torch": torch.__version__,
@@ -242,10 +258,11 @@ def read_results(folder: str | os.PathLike[str], task: Task) -> list[Result]:
 def _read(path: Path, task: Task) -> Result:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        scores = {k: tuple(map(float, values[k])) for k in ("learning", "final", "worst")}
-        numbers = {k: float(values[k]) for k in ("lr", "messages", "models")}
-        given = {**values, **scores, **numbers, "seeds": tuple(values["seeds"])}
-        found = Result(**given)
+        floats = ("learning", "final", "worst", "curve")
+        scores = {k: tuple(map(float, values[k])) for k in floats}
+        numbers = {k: float(values[k]) for k in ("lr", "messages", "models", "steps")}
+        whole = {k: tuple(map(int, values[k])) for k in ("seeds", "rounds")}
+        found = Result(**{**values, **scores, **numbers, **whole})
         file = Entry(found.entry["name"]).file
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} must be a result that topofl leaderboard run wrote") from error
@@ -256,7 +273,8 @@ def _read(path: Path, task: Task) -> Result:
         )
     if path.stem != file:
         raise ValueError(f"{path} must have the name of its entry, {file}.json; rename it")
-    if found.seeds != task.seeds or {len(one) for one in scores.values()} != {len(task.seeds)}:
+    lengths = {len(one) for one in (found.learning, found.final, found.worst)}
+    if found.seeds != task.seeds or lengths != {len(task.seeds)}:
         raise ValueError(
             f"{path} must have one score for each of the seeds {', '.join(map(str, task.seeds))}; "
             "run the entry again"

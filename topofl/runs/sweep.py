@@ -31,6 +31,7 @@ from topofl.runs.plan import (
 )
 from topofl.runs.record import cell_of, heads_of, results_of
 from topofl.runs.store import ROWS, Failure, RunStore, StoredRun
+from topofl.runs.work import Outcome
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ class Sweep:
         Those that failed, in the order of the points.
     trained
         Number of runs that were performed by this call; the others were in the store.
+    together
+        Number of those that were trained together with others, as nodes of one run.
 
     Examples
     --------
@@ -173,6 +176,7 @@ class Sweep:
     runs: tuple[StoredRun, ...]
     failures: tuple[Failure, ...]
     trained: int = 0
+    together: int = 0
 
     @cached_property
     def table(self) -> Table:
@@ -424,8 +428,14 @@ def perform_points(
         executor.keep(limit)
     labels = {point.key: label_of(point.values, point.seed) for point in todo}
     jobs = [point.job for point in todo]
+    together = list[str]()
+
+    def ended(outcome: Outcome) -> None:
+        together.extend([outcome.key] * outcome.together)
+
+    how = {"limit": limit, "progress": progress, "labels": labels, "ended": ended}
     try:
-        execute(jobs, store.root, executor, limit=limit, progress=progress, labels=labels)
+        execute(jobs, store.root, executor, **how)
     except KeyboardInterrupt:
         done = sum(store.has(point.key) for point in points)
         raise SweepInterrupted(done, len(points), store.root) from None
@@ -434,9 +444,8 @@ def perform_points(
     found = [store.find(key) for key in keys]
     failed = {failure.key: failure for failure in store.failures()} if None in found else {}
     runs = tuple(run for run in found if run is not None)
-    return Sweep(
-        tuple(points), runs, tuple(failed[key] for key in keys if key in failed), len(todo)
-    )
+    failures = tuple(failed[key] for key in keys if key in failed)
+    return Sweep(tuple(points), runs, failures, len(todo), len(together))
 
 
 def _fitting(points: Sequence[Point], jobs: int) -> int:
@@ -577,6 +586,7 @@ def search(
         tuple({run.key: run for one in found for run in one.runs}.values()),
         tuple({failure.key: failure for one in found for failure in one.failures}.values()),
         sum(one.trained for one in found),
+        sum(one.together for one in found),
     )
 
 

@@ -116,11 +116,14 @@ class Outcome:
         ``"unwritable"`` if the store cannot be written to or a disk is full.
     error
         Type and message of the error; empty if there is none.
+    together
+        Whether it was trained together with others.
     """
 
     key: str
     state: str
     error: str = ""
+    together: bool = False
 
 
 def perform(job: Job, root: str) -> Outcome:
@@ -229,7 +232,7 @@ def _performed_together(jobs: Sequence[Job], root: str) -> dict[str, Outcome]:
                         claimed.append((job, folder, _built(job)))
             for group in _groups(claimed):
                 _train_together(group, store, is_stopped)
-                found |= {job.key: Outcome(job.key, "done") for job, _, _ in group}
+                found |= {job.key: Outcome(job.key, "done", together=True) for job, _, _ in group}
     except KeyboardInterrupt as error:
         return {job.key: Outcome(job.key, "interrupted", _line(error)) for job in jobs} | found
     except Exception:  # each alone tells its error

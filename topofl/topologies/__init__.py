@@ -25,6 +25,8 @@ from topofl.topologies.derived import *
 from topofl.topologies.designed import *
 from topofl.topologies.exponential import *
 from topofl.topologies.frank_wolfe import *
+from topofl.topologies.matcha import *
+from topofl.topologies.overlays import *
 from topofl.topologies.placement import *
 from topofl.topologies.presence import *
 from topofl.topologies.random import *

@@ -254,6 +254,7 @@ def test_learning_rates_are_among_those_of_the_rule():
         assert comparison.DECLARED.scale(scale).head_lr == own[0]
 
 
+@pytest.mark.slow
 def test_rates_are_chosen_by_accuracy_and_the_lower_one_of_equals(tiny, tmp_path, monkeypatch):
     rule = {"rates": [0.1, 1e30], "seeds": [1000]}
     monkeypatch.setitem(comparison.DECLARED.tables, "second_look_rates", rule)

@@ -39,6 +39,7 @@ def test_false_verdicts_stay_below_their_level_and_use_most_of_it(m):
         assert until == pytest.approx(spent(k / MOST, error), abs=four_errors(error) - error)
 
 
+@pytest.mark.slow
 def test_looking_at_students_interval_after_every_seed_is_wrong_far_more_often():
     first, _ = first_decisions(rules()["Student's t at every look"], np.zeros(1), TRIALS)
     assert (first > 0).mean() > 0.15
@@ -70,6 +71,7 @@ def test_the_first_critical_value_is_students():
     assert critical(0.95, FIRST - 1) == math.inf
 
 
+@pytest.mark.slow
 def test_critical_values_hardly_depend_on_the_number_of_cells():
     fine = boundary_of(lambda share: spent(share, 0.05), cells=300)
     np.testing.assert_allclose(boundary(0.95), fine, rtol=3e-3)

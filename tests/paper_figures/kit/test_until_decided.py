@@ -161,6 +161,19 @@ def test_claims_are_decided_by_as_many_seeds_as_they_need(trained, tmp_path):
     assert decisions["some-fig01", "both are better.", "strong"][1] < 6
 
 
+def test_files_of_a_figure_say_how_many_seeds_its_verdicts_use(trained, tmp_path):
+    made(tmp_path)
+    folder, most = tmp_path / "smoke", max(seeds_of(trained[0]).values())
+    record = json.loads((folder / "some-fig01.json").read_text())
+    assert len(record["seeds"]) < most == record["seeds_of_verdicts"]
+    text = (folder / "some-fig01.md").read_text()
+    assert f"Verdicts use up to {most} seeds of an arm; picture and tables show" in text
+    made(tmp_path, until_decided=False)
+    record = json.loads((folder / "some-fig01.json").read_text())
+    assert len(record["seeds"]) == record["seeds_of_verdicts"] == 1
+    assert "Verdicts use" not in (folder / "some-fig01.md").read_text()
+
+
 def test_a_claim_that_would_need_too_many_seeds_is_counted_apart(trained, tmp_path):
     said = []
     made(tmp_path, report=True, show=said.append)

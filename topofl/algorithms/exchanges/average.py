@@ -237,6 +237,13 @@ def server_average(
     return Phase(_checked(share), apply, settings, rowwise=True)
 
 
+def average_phase(server: bool, participants: Participation) -> dict[str, Phase]:
+    """Return the exchange by name: a server's average of some nodes, or all nodes' gossip."""
+    if server:
+        return {"server": server_average(participants=participants)}
+    return {"exchange": gossip()}
+
+
 def server_weights() -> Callable[[np.ndarray, np.ndarray | None], MixingMatrix]:
     """Return the function from (n,) sizes and (n,) participants to the matrix of a server.
 
