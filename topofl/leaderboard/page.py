@@ -112,9 +112,9 @@ def _tables(results: Sequence[Result], task: Task) -> list[str]:
         within: list[Result] = []
         for budget in task.budgets:
             if within := [one for one in group if _sent(one) <= budget * (1 + SLACK)]:
-                parts.append(
-                    _table(within, f"At most {budget:g} models per node and round{ending}")
-                )
+                models = "model" if budget == 1 else "models"
+                title = f"At most {budget:g} {models} per node and round{ending}"
+                parts.append(_table(within, title))
         if left := [one for one in group if one not in within]:
             parts.append(_table(left, f"More than that{ending}"))
     return parts
