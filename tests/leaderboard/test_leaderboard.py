@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from topofl import leaderboard
+from topofl import config
 from topofl.leaderboard import Entry, Result, build, read_entries, read_results, run_entry, tasks
 
 COMMITTED = Path(__file__).resolve().parents[2] / "analysis" / "results" / "leaderboard"
@@ -87,13 +87,13 @@ def test_the_rate_is_chosen_on_seeds_of_its_own_and_scores_are_those_of_the_runs
     (entry,) = read_entries(written(tmp_path, 'name = "On a ring"\ntopology = "ring"'))
     found = run_entry(entry, SHORT, store=tmp_path / "store")
     assert found.tried["3e+38"] is None, "it diverged"
-    assert found.lr == max((0.01, 1.0), key=lambda lr: found.tried[f"{lr:g}"])
+    assert found.lr == max((0.01, 1.0), key=lambda lr: found.tried[f"{lr:g}"] or 0.0)
     experiment = entry.configuration(SHORT)
     experiment["algorithm"] |= {"lr": found.lr}
     for place, seed in enumerate(SHORT.seeds):
         own = {**experiment, "data": {**experiment["data"], "seed": seed}}
         own["run"] = {**own["run"], "seed": seed}
-        history = leaderboard.results.config.build(own).run()
+        history = config.build(own).run()
         accuracy = history["accuracy"].mean(axis=1)
         assert found.learning[place] == pytest.approx(accuracy[1:].mean(), rel=1e-12)
         assert found.final[place] == pytest.approx(accuracy[-1], rel=1e-12)
