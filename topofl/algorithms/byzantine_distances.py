@@ -300,8 +300,8 @@ def geometric_median(
 
     This is the smoothed Weiszfeld algorithm, which approaches the point of the smallest sum of
     distances to all models. The weights of the graph do not matter, only its edges do. On the fully
-    connected graph, all nodes take the same model, as they would from a server, if ``bucket=1``:
-    each node draws its own buckets. Models with NaN or infinite values are ignored.
+    connected graph, all nodes take the same model, as they would from a server, if ``bucket=1``;
+    larger buckets differ between nodes. Models with NaN or infinite values are ignored.
 
     **Tolerance.** If fewer than half of the models at a node come from attackers, its geometric
     median is at a distance from the honest models that is bounded by theirs, whatever attackers

@@ -303,8 +303,8 @@ def drfa(
         p    = projection of p + dual_lr * K * (n / |B|) * F_i(z) on coordinates i in B
 
     with another random set B, of the same size, and a projection onto the simplex. If fewer than
-    ``|A|`` nodes have a share above 0, the others of A are drawn uniformly from the rest. Nodes of B
-    whose losses are NaN or infinite count as the worst ones, and share all of p. All nodes then
+    ``|A|`` nodes have a share above 0, the others of A are drawn uniformly from the rest. Nodes of
+    B whose losses are NaN or infinite count as the worst, and share all of p. All nodes then
     hold ``x``, so the server's model is evaluated. If all nodes participate, p has no effect. A
     participant sends two models, and the server sends each of A and B one: messages of B hold a
     model down and one number up. No topology is needed; one that is given is ignored.
