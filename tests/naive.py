@@ -2072,17 +2072,23 @@ def ad_gda(nodes, weights, rounds, *, lr, dual_lr, mu, compressor, gamma):
     return p
 
 
-def drfa(nodes, members, rounds, *, lr, dual_lr, local_steps):
-    """DRFA; return the worst distribution of nodes. The nodes members(t) evaluate in round t."""
+def drfa(nodes, members, rounds, *, lr, dual_lr, local_steps, drawn=True):
+    """DRFA; return the worst distribution of nodes. The nodes members(t) evaluate in round t.
+
+    As many are drawn to train by the distribution; if not `drawn`, those that evaluate train.
+    """
     n = len(nodes.modules)
     p = np.array([len(own) for own in nodes.members], dtype=float)
     p /= p.sum()
     for t in range(rounds):
         asked, before = members(t), {}
         last = stream(nodes.seed, "snapshot", t).integers(1, local_steps + 1)
-        with np.errstate(divide="ignore"):
-            keys = np.log(p) + stream(nodes.seed, "drawn", t).gumbel(size=n)
-        active = sorted(range(n), key=lambda i: -keys[i])[: len(asked)]
+        active = list(asked)
+        if drawn:
+            noise = stream(nodes.seed, "drawn", t).gumbel(size=n)
+            likely = sorted(np.flatnonzero(p), key=lambda i: -noise[i] - math.log(p[i]))
+            others = sorted(np.flatnonzero(p == 0), key=lambda i: -noise[i])
+            active = sorted(int(i) for i in [*likely, *others][: len(asked)])
         for i in active:
             for k in range(local_steps):
                 g = nodes.gradient(i, t * local_steps + k)

@@ -373,10 +373,11 @@ def inner_product(nodes: Sequence[int], epsilon: float = 0.1) -> Attack:
 
         sent_j = -epsilon * mean_i(x_i)    over honest nodes i, for every attacker j
 
-    With gradients, of which the mean then still points along a descent for small `epsilon` and
-    against it above ``(n - m) / m``, for m attackers of n nodes; robust rules that choose messages
-    of small norm or distance may prefer those of attackers. The attack forges whatever is sent,
-    which is models in most methods: it then pulls them towards 0 and beyond.
+    The attack was made for gradients. With m attackers among n nodes, the mean of all gradients
+    points against that of honest nodes if `epsilon` is above ``(n - m) / m``. If it is small, the
+    mean only gets shorter, but robust rules that choose messages of small norm or distance may
+    prefer those of attackers. The attack forges whatever is sent, which is models in most methods:
+    it then pulls them towards 0 and beyond.
 
     Parameters
     ----------

@@ -476,6 +476,12 @@ def on_edges(mine, loop, **more):
     return central("hierfavg", {"cloud_every": 2}, {"groups": GROUPS} | mine, loop, **more)
 
 
+LARGE_DUAL = RATES[0] | {"dual_lr": 5.0, "local_steps": 2}
+"""Arguments with which most shares in the distribution of nodes that is worst are 0."""
+
+TRACE = [[1, 0, 0, 1, 0, 0], [0, 1, 1, 1, 0, 0]]
+"""Who is there in even and in odd rounds."""
+
 WITH_A_SERVER = [
     *(central("fedavg", how) for how in PASSES),
     *personal("fedper", {}, {}),
@@ -529,6 +535,14 @@ WITH_A_SERVER = [
             rounds=4,
         )
         for rate in RATES
+    ),
+    central("drfa", LARGE_DUAL, also=worst_shares, rounds=6),
+    central(
+        "drfa",
+        LARGE_DUAL,
+        {"participation": algorithms.available(TRACE)},
+        {"members": lambda t: np.flatnonzero(TRACE[t % 2]), "drawn": False},
+        also=worst_shares,
     ),
     *(central("scaffold", rate | {"epochs": 2}) for rate in RATES),
     on_edges({"epochs": 2}, {"epochs": 2}),

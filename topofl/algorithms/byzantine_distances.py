@@ -80,15 +80,16 @@ def krum(
         s_j      = sum of ||x_j - x_k||^2 over the m - attackers - 2 models k != j closest to x_j
         theta_i  = the model of the smallest score s_j, or the mean of the `select` smallest
 
-    The weights of the graph do not matter, only its edges do. On the fully connected graph all
-    nodes take the same model, as they would from a server. Models with NaN or infinite values are
-    infinitely far from all others. Of equal scores, the node's own comes first, then the
-    neighbors' in ascending order.
+    The weights of the graph do not matter, only its edges do. Models with NaN or infinite values
+    are infinitely far from all others. Of equal scores, the node's own comes first, then the
+    neighbors' in ascending order. On the fully connected graph, all nodes take the same model, as
+    they would from a server, unless buckets differ or scores are equal: of 3 models with
+    ``attackers=0``, the two that are closest to each other have the same score.
 
-    **Tolerance.** If no honest node receives from more than `attackers` attackers, the new model is
-    one that has at least ``m - 2 attackers - 2`` honest models among those that are closest to it,
-    whatever attackers send. Data that differ between nodes bias the rule towards some of them even
-    without attackers, which `bucket` reduces.
+    **Tolerance.** If no honest node receives from more than `attackers` attackers, each of the
+    models that are selected has at least ``m - 2 attackers - 2`` honest models among the
+    ``m - attackers - 2`` closest to it, whatever attackers send. Data that differ between nodes
+    bias the rule towards some of them even without attackers, which `bucket` reduces.
 
     Parameters
     ----------
@@ -102,8 +103,8 @@ def krum(
     bucket
         Number of models that are averaged before the rule applies, at least 1 (bucketing). In every
         round, each node puts its models in a random order and replaces every `bucket` consecutive
-        ones by their mean, the last ones by that of fewer. The rule then needs enough buckets, as
-        many attackers being in as many buckets.
+        ones by their mean, the last ones by that of fewer. The rule then needs enough buckets, of
+        which each attacker may spoil one.
     batch_size
         As in :func:`topofl.algorithms.train`.
     momentum
@@ -122,7 +123,9 @@ def krum(
     Notes
     -----
     The paper and most code apply the rule to gradients at a server. The code of epfml and of blades
-    squares distances twice.
+    squares distances twice. LPD-EPFL/byzfl and LPD-EPFL/ByzantineMomentum sum over the
+    ``m - attackers - 1`` closest models, one more than the paper, and ByzantineMomentum does not
+    square the distances.
 
     References
     ----------
@@ -297,8 +300,8 @@ def geometric_median(
 
     This is the smoothed Weiszfeld algorithm, which approaches the point of the smallest sum of
     distances to all models. The weights of the graph do not matter, only its edges do. On the fully
-    connected graph all nodes take the same model, as they would from a server. Models with NaN or
-    infinite values are ignored.
+    connected graph, all nodes take the same model, as they would from a server, if ``bucket=1``;
+    larger buckets differ between nodes. Models with NaN or infinite values are ignored.
 
     **Tolerance.** If fewer than half of the models at a node come from attackers, its geometric
     median is at a distance from the honest models that is bounded by theirs, whatever attackers
@@ -315,7 +318,7 @@ def geometric_median(
     smoothing
         Smallest distance by which a model is divided, above 0.
     bucket
-        As in :func:`krum`; attackers in as many buckets must be fewer than half.
+        As in :func:`krum`; attackers must be fewer than half of the number of buckets.
 
     Raises
     ------
@@ -401,8 +404,9 @@ def fltrust(
     Notes
     -----
     The decentralized form is not the paper's, and nodes count their own update, which the server of
-    FLTrust does not: so there always is a trusted one. All nodes start a round from different
-    models unless the graph is fully connected and all trust each other.
+    FLTrust does not: so there always is a trusted one. Trust and the norm of ``g_i`` are those of
+    the node's own update, so nodes end a round with different models even on the fully connected
+    graph.
 
     References
     ----------

@@ -15,6 +15,7 @@ from topofl.algorithms.contract.phase import (
     AnyParticipation,
     Participation,
     Phase,
+    Sampled,
     chain,
     participation_setting,
     sampled,
@@ -47,11 +48,13 @@ def dr_dsgd(lr: Rate, *, mu: float = 6.0, batch_size: int = 128, local_steps: in
         theta_i = theta_i - lr * h_i * grad F(theta_i; S_i)           (`local_steps` times)
         theta_i = sum_j W[i, j] theta_j
 
-    Steps descend on ``sum_i exp(F_i / mu)``, so nodes with larger losses take larger steps: with
-    the distribution of nodes that is worst, less `mu` times its Kullback-Leibler divergence from
-    the uniform one, models minimize ``max_p sum_i p_i F_i - mu KL(p || 1/n)``. As `mu` grows, the
-    method becomes :func:`topofl.algorithms.dsgd` with a step size of ``lr / mu``. If columns of
-    ``W`` do not sum to 1, nodes count by their shares, :func:`topofl.metrics.perron_vector`, too.
+    Steps descend on ``sum_i exp(F_i / mu)``, so nodes with larger losses take larger steps. The
+    minimum is that of ``max_p sum_i p_i F_i - mu KL(p || 1/n)``: the mean loss under the worst
+    distribution p of nodes, where the Kullback-Leibler divergence from the uniform distribution
+    penalizes p. As `mu` grows, the method becomes :func:`topofl.algorithms.dsgd` with a step size
+    of ``lr / mu``. If columns of ``W`` do not sum to 1, nodes count by their shares,
+    :func:`topofl.metrics.perron_vector`, too. Where the loss is NaN or infinite, ``h_i`` is the
+    largest number of its type: the node thus diverges, and by default the run stops with an error.
 
     Parameters
     ----------
@@ -103,7 +106,8 @@ def dr_dsgd(lr: Rate, *, mu: float = 6.0, batch_size: int = 128, local_steps: in
     )
 
     def apply(models: Models, state: State, round: Round) -> State:
-        state["factor"].copy_(torch.exp(_local_losses(models.flat, models, round) / mu) / mu)
+        factors = torch.exp(_local_losses(models.flat, models, round) / mu) / mu
+        state["factor"].copy_(_finite(factors))
         round.train(models, training, state)
         return state
 
@@ -118,9 +122,16 @@ def _scaled() -> Term:
         return {"factor": torch.ones_like(models.flat[:, 0])}
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        return g.mul_(per_row(own["factor"], g))
+        # an infinite direction of a finite gradient would be an error of the term
+        return _finite(g.mul_(per_row(own["factor"], g)))
 
     return Term("scaled", update, init, elementwise=True)
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Set infinite values to the largest number of their type, in place, and return them."""
+    largest = torch.finfo(values.dtype).max
+    return values.clamp_(-largest, largest)
 
 
 def _local_losses(
@@ -128,7 +139,8 @@ def _local_losses(
 ) -> Tensor:
     """Return the loss of each row of `flat`, (k, d), on its node's training examples, (k,).
 
-    The loss is 0 at nodes that are not `asked`, of (n,) booleans, or whose loss is not finite.
+    The loss is 0 at nodes that are not `asked`, of (n,) booleans. A loss that is not finite is the
+    largest number there is, since a model that diverged is worse than all others.
     """
     found = torch.zeros_like(flat[:, 0])
     places = [
@@ -139,13 +151,13 @@ def _local_losses(
     losses = round.cross_evaluate({i: _trial(flat[k : k + 1]) for k, i in places}, "train")
     for k, node in places:
         found[k] = losses[node]
-    return found
+    return torch.where(found.isfinite(), found, torch.finfo(found.dtype).max)
 
 
 def _trial(row: Tensor) -> Trial[float]:
-    """Yield a model (1, d), and return its loss, or 0 if it is not finite."""
+    """Yield a model (1, d), and return its loss."""
     losses = yield row
-    return float(losses.nan_to_num(nan=0.0, posinf=0.0)[0])
+    return float(losses[0])
 
 
 @public
@@ -172,8 +184,9 @@ def ad_gda(
         e_j     = e_j + q_j  (for j = i and neighbors j)
         p^i     = sum_j W[i, j] p^j
 
-    The projection is onto the simplex. A message holds a compressed difference of models and the n
-    numbers of ``p^i``. The graph must be static, and its weights doubly stochastic.
+    The projection is onto the simplex. A node whose loss is NaN or infinite counts as the worst
+    one: all of its ``p^i`` is on itself. A message holds a compressed difference of models and the
+    n numbers of ``p^i``. The graph must be static, and its weights doubly stochastic.
 
     Parameters
     ----------
@@ -263,7 +276,10 @@ def _on_simplex(values: Tensor) -> Tensor:
     """Return the Euclidean projection of rows (k, n) onto the simplex: at least 0, with sum 1."""
     if values.is_meta:
         return values
-    return torch.from_numpy(simplex_projection(values.cpu().numpy()))
+    # a common shift changes no projection, and next to huge values 1 would be rounded away
+    finite = _finite(values.cpu().clone())
+    below = (finite - finite.amax(1, keepdim=True)).clamp(min=-1)
+    return torch.from_numpy(simplex_projection(below.numpy()))
 
 
 @public
@@ -286,7 +302,9 @@ def drfa(
         x, z = means of y_i and z_i over A
         p    = projection of p + dual_lr * K * (n / |B|) * F_i(z) on coordinates i in B
 
-    with another random set B, of the same size, and a projection onto the simplex. All nodes then
+    with another random set B, of the same size, and a projection onto the simplex. If fewer than
+    ``|A|`` nodes have a share above 0, the others of A are drawn uniformly from the rest. Nodes of
+    B whose losses are NaN or infinite count as the worst, and share all of p. All nodes then
     hold ``x``, so the server's model is evaluated. If all nodes participate, p has no effect. A
     participant sends two models, and the server sends each of A and B one: messages of B hold a
     model down and one number up. No topology is needed; one that is given is ignored.
@@ -300,7 +318,8 @@ def drfa(
         Step size of the ascent in p, at least 0.
     participation
         Number or fraction of the nodes in A, and in B, as in :func:`topofl.algorithms.sampled`;
-        fewer than all nodes.
+        fewer than all nodes. With a trace, or a rule of your own, A and B are both the nodes that
+        it names: all that are there train, and p has no effect.
     batch_size
         As in :func:`topofl.algorithms.train`.
     local_steps
@@ -314,8 +333,11 @@ def drfa(
     Notes
     -----
     The authors compute ``F_i(z)`` on a minibatch; here it is the loss of all training examples of
-    the node. Their code draws a step k per node where the paper draws one, multiplies `dual_lr` by
-    0.9 in every round, and keeps all of ``p`` at 0.001 or more.
+    the node. Their code draws A uniformly, and adds the changes of models times ``p_i n / |A|``
+    instead. There, k is 1 to K - 1, and ``z_i`` the model before step k; in ``centered/drfa.py``,
+    which simulates all nodes in one process, each node draws its own k. The code multiplies
+    `dual_lr` by 0.9 in every round, and raises shares of at most 0.001 to 0.001 before it divides
+    all by their sum.
 
     References
     ----------
@@ -391,11 +413,16 @@ def _snapshot() -> Term:
 
 
 def _drawn(state: State, amount: Participation, round: Round) -> np.ndarray:
-    """Return (n,) booleans: as many nodes as participate, drawn by their shares, one by one.
+    """Return (n,) booleans: as many nodes as are sampled, drawn by their shares, one by one.
 
-    The largest sums of log shares and Gumbel noise are such draws without replacement.
+    The largest sums of log shares and Gumbel noise are such draws without replacement. Among shares
+    of 0, the noise alone decides. Nodes that another rule names are not drawn.
     """
+    present = amount(round)
+    if not isinstance(amount, Sampled):
+        return present
+    noise = round.rng("drawn").gumbel(size=round.n)
     with np.errstate(divide="ignore"):
-        keys = np.log(state["shares"][0].numpy()) + round.rng("drawn").gumbel(size=round.n)
-    chosen = np.argsort(-keys)[: int(amount(round).sum())]
+        keys = np.log(state["shares"][0].numpy()) + noise
+    chosen = np.lexsort((-noise, -keys))[: int(present.sum())]
     return np.isin(np.arange(round.n), chosen)

@@ -168,7 +168,7 @@ def sampled(amount: AnyParticipation) -> Participation:
     ['0.1 of all', '8 nodes']
     """
     if isinstance(amount, float | np.floating):
-        return _Sampled(check_share("participation", amount))
+        return Sampled(check_share("participation", amount))
     if callable(amount):
         return amount
     if isinstance(amount, str) and amount.endswith(".csv"):
@@ -178,11 +178,11 @@ def sampled(amount: AnyParticipation) -> Participation:
             "`participation` must be a number of nodes, a share such as 0.1, or a CSV file that "
             f"says who is there when, got {shown(amount)}; 1.0 takes all"
         )
-    return _Sampled(check_int("participation", amount, minimum=1))
+    return Sampled(check_int("participation", amount, minimum=1))
 
 
 @dataclass(frozen=True)
-class _Sampled:
+class Sampled:
     """A number of nodes, or a share of them, that is drawn in every round."""
 
     amount: float | int

@@ -29,9 +29,10 @@ def divshare(
 ) -> Algorithm:
     """Return DivShare: nodes send each fragment of their models to other random nodes.
 
-    Parameters are divided into fragments at random, in the first round and equally at all nodes;
-    each fragment has the same share of every layer. Per round, for every node i and every fragment
-    f with the coordinates ``P_f``::
+    Parameters are divided into fragments at random, in the first round and equally at all nodes. Of
+    a tensor with s entries, each of F fragments gets ``floor(s / F)``; those that remain, all of
+    them if s is below F, belong to the last fragment. Per round, for every node i and every
+    fragment f with the coordinates ``P_f``::
 
         theta_i = theta_i - lr * grad F(theta_i; S_i)        (`local_steps` steps)
         send theta_i[P_f] to `degree` random nodes           (drawn for each node and fragment)
@@ -53,8 +54,7 @@ def divshare(
     lr
         A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
     fragments
-        Number of fragments, at least 1 and at most the entries of the largest parameter tensor. A
-        smaller tensor than that belongs to the last fragment.
+        Number of fragments F, at least 1 and at most the entries of the largest parameter tensor.
     degree
         Number of nodes to which each fragment is sent; 6 in the code, for 60 nodes.
     batch_size

@@ -65,9 +65,10 @@ def ifca(
     node then trains a random one. Which clusters are found depends on the start; all nodes may end
     in one. With one model, the method is FedAvg with equal weights.
 
-    The server sends k models to each participant, which sends one back. Nodes compute k losses on
-    all of their training data per round. Running statistics, if a model has any, are averaged with
-    the models.
+    The server sends k models to each participant, which sends one back. The others need the k
+    models, too, for a choice that only evaluations use; for it, no bytes are counted. All nodes
+    compute k losses on all of their training data per round. Running statistics, if a model has
+    any, are averaged with the models.
 
     Parameters
     ----------

@@ -45,9 +45,9 @@ def hierfavg(
     Nodes hold the model of their edge server, which is evaluated. Edge servers and the cloud hold
     no data and are no nodes: a round multiplies the stack of models by a matrix that averages
     within groups, and every `cloud_every`-th one by a matrix with equal rows. If groups are of
-    equal size, the method is thus :func:`topofl.algorithms.dfedavgm` over a sequence of graphs:
-    cliques, and every `cloud_every`-th one complete. No topology is needed; one that is given is
-    ignored.
+    equal size, nodes have equally many examples, and all participate, the method is thus
+    :func:`topofl.algorithms.dfedavgm` over a sequence of graphs: cliques, and every
+    `cloud_every`-th one complete. No topology is needed; one that is given is ignored.
 
     A participant sends one model to its edge server and receives one. The history counts edge
     servers together as one server. In addition, in every `cloud_every`-th round each edge server
@@ -80,7 +80,8 @@ def hierfavg(
     ----------
     Liu, Zhang, Song and Letaief, "Client-edge-cloud hierarchical federated learning" (2020), as
     in the authors' code LuminLiu/HierFL, ``hierfavg.py``, ``edge.py`` and ``cloud.py``. There,
-    participants are drawn with probabilities in proportion to numbers of examples; here, uniformly.
+    participants are drawn with probabilities in proportion to numbers of examples, and their
+    number is rounded down; here, they are drawn uniformly, and it is rounded half up.
 
     Examples
     --------
