@@ -190,7 +190,10 @@ def test_algorithms_without_messages_need_no_topology():
     ("algorithm", "why"),
     [
         ("fedavg,lr=0.1", "fedavg ignores {}: its nodes communicate through a server only"),
-        ("local_only,lr=0.1", "local_only ignores {}: its nodes exchange nothing"),
+        (
+            "local_only,lr=0.1",
+            "local_only ignores {}: it exchanges nothing, or along edges of its own",
+        ),
         ("centralized,lr=0.1", "centralized ignores {}: it trains one model on all data"),
         ("dsgd,lr=0.1", None),
         ("dpfl,lr=0.1,epochs=1,budget=2", None),  # chooses peers on the graph

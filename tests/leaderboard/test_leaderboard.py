@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from topofl import config
+from topofl import config, leaderboard
+from topofl.cli import main
 from topofl.leaderboard import Entry, Result, build, read_entries, read_results, run_entry, tasks
 
 COMMITTED = Path(__file__).resolve().parents[2] / "analysis" / "results" / "leaderboard"
@@ -223,6 +224,42 @@ def test_results_that_cannot_be_compared_are_refused(tmp_path, changes, said):
     with pytest.raises(ValueError, match=r"a\.json must") as error:
         build(tmp_path)
     assert said in str(error.value)
+
+
+def test_a_result_does_not_replace_that_of_another_entry(tmp_path):
+    first = result("Torus", [0.5] * 5, 1)
+    assert first.save(tmp_path) == first.save(tmp_path)
+    with pytest.raises(ValueError, match=r"`name` must differ from those of other entries, got 't"):
+        result("torus", [0.6] * 5, 1).save(tmp_path)
+
+
+def test_scores_that_are_no_numbers_are_refused_by_file(tmp_path):
+    path = result("a", [0.5] * 5, 1).save(tmp_path)
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, "final": [float("nan")] * 5}))
+    with pytest.raises(ValueError, match=r"a\.json must have finite scores; run the entry again"):
+        build(tmp_path)
+
+
+def test_an_entry_that_diverges_does_not_stop_the_others(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(leaderboard, "tasks", lambda names: (replace(SHORT, rates=(3e38,)),))
+    path = written(
+        tmp_path,
+        '[[entry]]\nname = "bad"\ntopology = "ring"\n[[entry]]\nname = "good"\n'
+        'algorithm = "dsgd"\ntopology = "ring"',
+    )
+    how = ["--out", str(tmp_path / "out"), "--store", str(tmp_path / "store")]
+    run = leaderboard.run_entry
+
+    def first_diverges(entry, task, **options):
+        rates = (3e38,) if entry.name == "bad" else (0.5,)
+        return run(entry, replace(task, rates=rates), **options)
+
+    monkeypatch.setattr(leaderboard, "run_entry", first_diverges)
+    assert main(["leaderboard", "run", str(path), *how]) == 1
+    said = capsys.readouterr()
+    assert "good, digits-shards: " in said.out
+    assert "bad diverges on digits-shards with each of its learning rates" in said.err
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

@@ -71,8 +71,13 @@ def leaderboard(options: Namespace) -> None:
     chosen, rows = leaderboard.tasks(options.tasks), list[dict[str, Any]]()
     if options.tasks is None:
         chosen = [task for task in chosen if not task.needs_files]
+    failed = list[str]()
     for entry, task in [(entry, task) for entry in entries for task in chosen]:
-        found = leaderboard.run_entry(entry, task, **how)
+        try:
+            found = leaderboard.run_entry(entry, task, **how)
+        except leaderboard.Diverged as error:
+            failed.append(str(error))
+            continue
         mean, path = sum(found.learning) / len(found.learning), str(found.save(options.out))
         own = {"entry": entry.name, "task": task.key, "over rounds": mean, "lr": found.lr}
         rows.append(own | {"written": path})
@@ -80,6 +85,8 @@ def leaderboard(options: Namespace) -> None:
         print(printable(said), file=sys.stderr if options.json else sys.stdout, flush=True)
     if options.json:
         print_rows(rows)
+    if failed:
+        raise CommandFailed("; ".join(failed))
 
 
 def study(options: Namespace) -> None:

@@ -412,7 +412,7 @@ def _ignored(experiment: Experiment, trace: Trace) -> str:
         why = (
             "it trains one model on all data"
             if experiment.algorithm.pooled
-            else "its nodes exchange nothing"
+            else "it exchanges nothing, or along edges of its own"
         )
     return f"[topology] {experiment.algorithm.name} ignores {experiment.topology.name}: {why}"
 

@@ -6,9 +6,10 @@ chosen by the task's rule. See the page :doc:`Leaderboard </docs/leaderboard>`.
 
 from topofl.leaderboard.entries import Entry, Task, read_entries, tasks
 from topofl.leaderboard.page import build
-from topofl.leaderboard.results import Result, read_results, run_entry
+from topofl.leaderboard.results import Diverged, Result, read_results, run_entry
 
 __all__ = [
+    "Diverged",
     "Entry",
     "Result",
     "Task",

@@ -18,9 +18,19 @@ from topofl.engine import DivergenceError
 from topofl.leaderboard.entries import Entry, Task
 from topofl.runs import Failure, StoredRun, sweep
 
-__all__ = ["Result", "read_results", "run_entry"]
+__all__ = ["Diverged", "Result", "read_results", "run_entry"]
 
 SCORE = "accuracy"
+
+
+class Diverged(ValueError):
+    """All runs of an entry on a task diverge.
+
+    Examples
+    --------
+    >>> issubclass(Diverged, ValueError)
+    True
+    """
 
 
 @dataclass(frozen=True)
@@ -83,9 +93,24 @@ class Result:
     software: Mapping[str, str]
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write ``TASK/ENTRY.json`` in a folder, and return its path."""
+        """Write ``TASK/ENTRY.json`` in a folder, and return its path.
+
+        Raises
+        ------
+        ValueError
+            If the file has the result of another entry.
+        OSError
+            If it cannot be written.
+        """
         path = check_path("folder", folder) / self.task / f"{Entry(self.entry['name']).file}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            held = json.loads(path.read_text(encoding="utf-8"))["entry"]
+            if held != json.loads(json.dumps(self.entry)):
+                raise ValueError(
+                    f"`name` must differ from those of other entries, got {self.entry['name']!r}, "
+                    f"while {path} has the result of an entry that says something else; rename it"
+                )
         path.write_text(f"{json.dumps(asdict(self), indent=1)}\n", encoding="utf-8")
         return path
 
@@ -143,7 +168,7 @@ def run_entry(
     means = {lr: _mean([run for run in tried.runs if _rate(run) == lr], task) for lr in task.rates}
     known = {lr: mean for lr, mean in means.items() if mean is not None}
     if not known:
-        raise ValueError(
+        raise Diverged(
             f"{entry.name} diverges on {task.key} with each of its learning rates; the first "
             f"failed with {tried.failures[0].error}"
         )
@@ -152,7 +177,7 @@ def run_entry(
     _check_that_diverged(found.failures, entry, task)
     runs = {run.settings["run.seed"]: run for run in found.runs}
     if not runs:
-        raise ValueError(f"{entry.name} diverges on {task.key}: {found.failures[0].error}")
+        raise Diverged(f"{entry.name} diverges on {task.key}: {found.failures[0].error}")
     return _result(entry, task, lr, means, [runs.get(seed) for seed in task.seeds])
 
 
@@ -266,7 +291,9 @@ def _read(path: Path, task: Task) -> Result:
         file = Entry(found.entry["name"]).file
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} must be a result that topofl leaderboard run wrote") from error
-    if found.digest != task.digest:
+    if not np.isfinite([*found.learning, *found.final, *found.worst, found.models]).all():
+        raise ValueError(f"{path} must have finite scores; run the entry again")
+    if (found.version, found.digest) != (task.version, task.digest):
         raise ValueError(
             f"{path} must be of version {task.version} of {task.key} ({task.digest}), got version "
             f"{found.version} ({found.digest}); run the entry again"
