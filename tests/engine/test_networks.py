@@ -671,7 +671,10 @@ def arguments_of(name):
 
 
 @problems.by_turns(
-    2, name=sorted({*ALGORITHMS} - {"apfl", "ad_psgd", "ditto", "dp_dsgd", "fedala", "pfedme"})
+    2,
+    name=sorted(
+        {*ALGORITHMS} - {"apfl", "ad_psgd", "ditto", "dp_dsgd", "dsgd_ceca", "fedala", "pfedme"}
+    ),
 )
 def test_statistics_travel_where_their_bytes_are_counted(name):
     """After rounds that send them they differ from each node's own, and elsewhere they do not."""

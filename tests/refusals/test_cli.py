@@ -114,7 +114,10 @@ WRONG = [
     (f"compare a b b/history {PLOT}", "got the same one as 'b' and 'b/history'"),
     ("compare a --plot t.tpg", "`--plot` must end in .png, .pdf or .svg, got t.tpg"),
     ("compare a --x seconds", "`--x` must come with --plot, got --x seconds without; add --plot"),
-    (f"compare a {PLOT} --x seconds", "error: a: `x` must be a recorded cost, got 'seconds', d"),
+    (
+        f"compare a {PLOT} --x seconds",
+        "`--x seconds` must come with --hardware for runs without simulated seconds, as a; add",
+    ),
     ("compare a --column x", "`--column` must be one of accuracy, loss, got 'x'"),
     ("compare a --columns topolgy", "did you mean 'topology'"),
     ("compare a --columns topology,topology", "`--columns` must have distinct names, got 'topo"),

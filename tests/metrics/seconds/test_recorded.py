@@ -33,7 +33,10 @@ def run(algorithm, n=6, rounds=2, **options):
     return topofl.run(algorithm, clients=clients, **settings)
 
 
-@problems.by_turns(2, name=[x for x in algorithms.__all__ if x not in OWN_CLOCK])
+# With one receiver per node, hand-overs of teleportation are taken for exchanges along its ring.
+@problems.by_turns(
+    2, name=[x for x in algorithms.__all__ if x not in OWN_CLOCK | {"teleportation"}]
+)
 def test_seconds_are_those_of_the_clock_of_every_algorithm(name):
     # The clock of `timed` sends messages in parallel, and waits for all nodes.
     algorithm = getattr(algorithms, name)(**ALGORITHMS[name].arguments)
@@ -72,6 +75,12 @@ def test_two_exchanges_along_edges_are_not_a_server(n):
     message = 4 * history.meta["parameters"] / BANDWIDTH
     expected = C + 2 * (ALPHA + min(2, n - 1) * message)
     assert round_time(history, hardware=SERIAL).per_round == pytest.approx(expected)
+
+
+def test_models_that_are_handed_on_are_not_exchanges_along_the_graph():
+    history = run(algorithms.teleportation(lr=0.1, active=4), rounds=3)
+    with pytest.raises(TopologyError, match="`x` must have recorded the links"):
+        round_time(history, hardware=PARALLEL)
 
 
 def test_a_table_has_the_reason_of_a_run_that_cannot_be_timed():

@@ -67,7 +67,10 @@ def teleportation(
 
     Notes
     -----
-    The graph of the active nodes is our choice: only the abstract of the paper was read. The
+    A history has one matrix per round, that of the averages, so that
+    :func:`topofl.metrics.round_time` refuses it, but for a `degree` of 1, where it takes the
+    hand-overs for exchanges along the ring; :func:`topofl.algorithms.timed` has the seconds. The
+    graph of the active nodes is our choice, since only the abstract of the paper was read; the
     simulator draws a random regular graph of degree log2 k.
 
     References
