@@ -96,3 +96,12 @@ def test_lower_bounds_are_the_oldest_versions_that_are_tested(project):
 
 def dependencies(project):
     return project["project"]["dependencies"]
+
+
+@pytest.mark.skipif(not (ROOT / ".ci").is_dir(), reason="only in a checkout")
+def test_files_that_the_wheel_is_tested_with_are_there():
+    named = re.findall(r"tests/\S+\.py", (ROOT / ".ci" / "package").read_text())
+    for name in named:
+        start, choices, end = re.fullmatch(r"([^{]*)(?:\{(.*)\})?(.*)", name).groups()
+        for choice in (choices or "").split(","):
+            assert (ROOT / f"{start}{choice}{end}").exists(), name
