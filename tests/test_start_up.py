@@ -205,7 +205,8 @@ def import_all():
     for module in pkgutil.walk_packages(topofl.__path__, "topofl."):
         needs_marimo = module.name in ("topofl.explore.app", "topofl.explore.widgets")
         is_missing = needs_marimo and "marimo" not in sys.modules
-        if not module.name.endswith("__main__") and not is_missing:
+        is_of_a_peer = ".peers.drivers." in module.name  # scripts for environments of others
+        if not module.name.endswith("__main__") and not is_missing and not is_of_a_peer:
             __import__(module.name)
     return sum(name.startswith("topofl.") for name in sys.modules)
 
