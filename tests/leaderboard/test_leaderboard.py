@@ -231,6 +231,9 @@ def test_a_result_does_not_replace_that_of_another_entry(tmp_path):
     assert first.save(tmp_path) == first.save(tmp_path)
     with pytest.raises(ValueError, match=r"`name` must differ from those of other entries, got 't"):
         result("torus", [0.6] * 5, 1).save(tmp_path)
+    first.save(tmp_path).write_text("{")
+    with pytest.raises(ValueError, match=r"something else than a result of this entry; rename it"):
+        first.save(tmp_path)
 
 
 def test_scores_that_are_no_numbers_are_refused_by_file(tmp_path):

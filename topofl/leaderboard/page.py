@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +12,13 @@ from topofl.leaderboard.entries import Task, tasks
 from topofl.leaderboard.results import Result, read_results
 from topofl.summary.verdicts import mean_interval
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 __all__ = ["build"]
 
 SLACK = 1e-9
 """Relative rounding by which a budget may be exceeded."""
+
+COLORS = ("#0072B2", "#D55E00")
+"""Of entries that another beats with fewer models, and of the others."""
 
 COLUMNS = (
     "rank", "entry", "over rounds, %", "behind the best", "final, %", "worst node, %",
@@ -147,11 +146,17 @@ def _behind(best: Result, other: Result) -> tuple[str, bool]:
     return f"{apart.mean():.1f} ({low:.1f} to {high:.1f})", low <= 0
 
 
-def _spread(values: Sequence[float]) -> str:
-    """Return a mean in percent with the half-width of its interval."""
+def _percent(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return a mean in percent and the half-width of its interval; None for a single value."""
     interval = mean_interval(values)
-    half = "" if interval is None else f" ± {50 * (interval[1] - interval[0]):.1f}"
-    return f"{100 * np.mean(values):.1f}{half}"
+    half = None if interval is None else 50 * (interval[1] - interval[0])
+    return 100 * float(np.mean(values)), half
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Return a mean in percent with the half-width of its interval, as text."""
+    mean, half = _percent(values)
+    return f"{mean:.1f}" if half is None else f"{mean:.1f} ± {half:.1f}"
 
 
 def _draw(results: Sequence[Result], task: Task, path: Path) -> None:
@@ -162,21 +167,14 @@ def _draw(results: Sequence[Result], task: Task, path: Path) -> None:
     ax = figure.subplots()
     best = 0.0
     for one in sorted(results, key=lambda one: (one.models, -np.mean(one.learning))):
-        mean = 100 * float(np.mean(one.learning))
+        mean, half = _percent(one.learning)
         is_front, best = mean > best, max(best, mean)
-        _point(ax, one, mean, is_front=is_front)
+        ax.errorbar(one.models, mean, half, fmt="o", color=COLORS[is_front], markersize=4)
+        if is_front:
+            offset = {"xytext": (4, -10), "textcoords": "offset points"}
+            ax.annotate(one.entry["name"], (one.models, mean), fontsize=7, **offset)
     ax.set(xlabel="models sent per node and round", ylabel="accuracy over rounds, %")
     ax.set_xscale("symlog", linthresh=1)
     ax.set_xlim(-0.1, 2.5 * max(1.0, *(one.models for one in results)))  # with room for a name
     ax.set_title(task.title, fontsize=10)
     figure.savefig(path, dpi=100)
-
-
-def _point(ax: "Axes", result: Result, mean: float, *, is_front: bool) -> None:
-    color = "#D55E00" if is_front else "#0072B2"
-    interval = mean_interval(result.learning)
-    half = 0.0 if interval is None else 50 * (interval[1] - interval[0])
-    ax.errorbar(result.models, mean, half, fmt="o", color=color, markersize=4)
-    if is_front:
-        offset = {"xytext": (4, -10), "textcoords": "offset points"}
-        ax.annotate(result.entry["name"], (result.models, mean), fontsize=7, **offset)

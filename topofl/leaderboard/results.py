@@ -104,13 +104,11 @@ class Result:
         """
         path = check_path("folder", folder) / self.task / f"{Entry(self.entry['name']).file}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            held = json.loads(path.read_text(encoding="utf-8"))["entry"]
-            if held != json.loads(json.dumps(self.entry)):
-                raise ValueError(
-                    f"`name` must differ from those of other entries, got {self.entry['name']!r}, "
-                    f"while {path} has the result of an entry that says something else; rename it"
-                )
+        if path.exists() and _entry_in(path) != json.loads(json.dumps(self.entry)):
+            raise ValueError(
+                f"`name` must differ from those of other entries, got {self.entry['name']!r}, "
+                f"while {path} has something else than a result of this entry; rename it"
+            )
         path.write_text(f"{json.dumps(asdict(self), indent=1)}\n", encoding="utf-8")
         return path
 
@@ -278,6 +276,14 @@ def read_results(folder: str | os.PathLike[str], task: Task) -> list[Result]:
     """
     folder = check_path("folder", folder) / task.key
     return [_read(path, task) for path in sorted(folder.glob("*.json"))]
+
+
+def _entry_in(path: Path) -> Any:
+    """Return the entry of a file of a result; None if it is no such file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["entry"]
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _read(path: Path, task: Task) -> Result:
