@@ -106,6 +106,13 @@ def print_table(
         print(shown.to_markdown() if options.markdown else shown)
 
 
+def by_options(text: str, names: Iterable[str]) -> str:
+    """Return a message in which parameters are called by their options."""
+    for name in names:
+        text = text.replace(f"`{name}`", f"`--{name.replace('_', '-')}`")
+    return text
+
+
 def with_columns(shown: Shown, columns: Sequence[str] | None) -> Shown:
     """Return a table or summary with the columns of ``--columns``, all of them for None.
 
@@ -121,7 +128,7 @@ def with_columns(shown: Shown, columns: Sequence[str] | None) -> Shown:
     try:
         return shown.select(columns)
     except ValueError as error:
-        raise ValueError(str(error).replace("`columns`", "`--columns`")) from None
+        raise ValueError(by_options(str(error), ["columns"])) from None
 
 
 def check_picture(option: str, path: Path) -> None:

@@ -4,7 +4,7 @@ import inspect
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from importlib.resources import files
@@ -12,7 +12,7 @@ from typing import Any
 
 from topofl._support.processes import prepare_fork
 from topofl._support.text import printable
-from topofl.cli.output import CommandFailed, json_rows, plain_cell, print_rows
+from topofl.cli.output import CommandFailed, by_options, json_rows, plain_cell, print_rows
 
 _LAST_PORT = 65_535
 
@@ -131,16 +131,10 @@ def _with_options(function: Callable[..., Any], options: Namespace) -> Callable[
         try:
             return function(**given, **others)
         except ValueError as error:
-            raise ValueError(_by_options(str(error), given)) from error
+            named = given.keys() - {"name"}  # which is given without an option
+            raise ValueError(by_options(str(error), named)) from error
 
     return call
-
-
-def _by_options(text: str, names: Iterable[str]) -> str:
-    """Return a message in which parameters are called by their options."""
-    for name in set(names) - {"name"}:  # it is given without an option
-        text = text.replace(f"`{name}`", f"`--{name.replace('_', '-')}`")
-    return text
 
 
 def _print_figures(paper_figures: Any, options: Namespace) -> None:
