@@ -703,9 +703,8 @@ def feddecorr(
         if len(x) == 1:
             return torch.zeros((), dtype=x.dtype)
         x = (x - x.mean(0)) / torch.sqrt(1e-8 + x.var(0))
-        products, m = x.T @ x, x.shape[1]
-        squares = [products[j, k] ** 2 for j in range(m) for k in range(m) if j != k]
-        return strength * sum(squares) / len(squares) / len(x)
+        products, different = x.T @ x, ~torch.eye(x.shape[1], dtype=torch.bool)
+        return strength * (products[different] ** 2).mean() / len(x)
 
     for t in range(rounds):
         active = range(len(nodes.modules)) if members is None else members(t)

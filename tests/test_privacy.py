@@ -64,6 +64,7 @@ def sampled(noise, steps, sampling, delta):
     return min(map(epsilon, range(2, 33)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "steps", "sampling"), [(1.0, 100, 0.01), (2.0, 100, 0.1), (1.0, 1000, 0.1)]
 )

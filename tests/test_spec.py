@@ -76,6 +76,7 @@ def test_values(text, value):
     assert type(parsed) is type(value)
 
 
+@pytest.mark.slow
 @given(st.text() | st.text(alphabet="ring:,=[]()019.-eE_ \t\n", max_size=30))
 def test_any_text_is_parsed_or_refused(text):
     try:

@@ -75,6 +75,7 @@ def test_all_names_are_loaded_without_packages_of_single_functions(loaded_by):
     assert not found & HEAVY
 
 
+@pytest.mark.slow
 def test_metrics_are_loaded_without_special_functions(loaded_with_torch):
     assert "scipy.special" not in loaded_with_torch("import topofl.metrics")
 
@@ -93,6 +94,7 @@ def test_help_does_not_load_what_it_does_not_use(loaded_by, words):
     assert not loaded_by(command(words)) & {"psutil", "uuid", "importlib.metadata", "email.message"}
 
 
+@pytest.mark.slow
 def test_requirements_load_torch(loaded_by):
     assert "torch" in loaded_by(command(["list", "algorithm", "--needs"]))
 

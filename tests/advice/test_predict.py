@@ -103,6 +103,7 @@ def test_rounds_are_predicted_for_the_hops_of_the_fit_only():
     np.testing.assert_allclose(drawn, [candidate.deviation for candidate in ranked.candidates])
 
 
+@pytest.mark.slow
 def test_deviations_above_those_of_the_fit_are_told():
     counts = np.diag([9] * 12)  # one class per node
     found = topologies.recommend(counts, max_messages=2)

@@ -26,7 +26,7 @@ MODEL = models.logistic_regression(64)
 
 OPTIONS = [
     {"max_degree": 2, "static": True},
-    {"max_degree": 3, "directed": True},
+    pytest.param({"max_degree": 3, "directed": True}, marks=pytest.mark.slow),
     pytest.param({"max_degree": 11, "directed": True}, marks=pytest.mark.slow),
     pytest.param({"max_messages": 50}, marks=pytest.mark.slow),
     pytest.param({"max_messages": 22, "static": True}, marks=pytest.mark.slow),
@@ -55,6 +55,7 @@ def test_the_code_builds_the_same_graph(case):
             np.testing.assert_array_equal(own, other)
 
 
+@pytest.mark.slow
 def test_all_rounds_are_within_the_budget(case):
     options, found = case
     limit = options.get("max_bytes", 2600 * options.get("max_messages", 10**6)) / 2600
@@ -94,6 +95,7 @@ def test_there_are_no_two_candidates_with_equal_weights(case):
     assert len(keys) == len(static)
 
 
+@pytest.mark.slow
 def test_families_of_graphs_are_candidates_and_arguments_have_their_names():
     found = topologies.recommend(CLIENTS, max_degree=4, directed=True)
     names = [candidate.name for candidate in found.candidates]
@@ -108,6 +110,7 @@ def test_families_of_graphs_are_candidates_and_arguments_have_their_names():
         assert any(name.startswith(family) for name in names), family
 
 
+@pytest.mark.slow
 def test_label_counts_give_the_same_advice():
     ours, counted = (
         topologies.recommend(x, max_degree=3, static=True)
@@ -198,6 +201,7 @@ def test_random_sequences_are_examined_over_60_rounds_whatever_the_hops():
     assert "random_matching(12)" in names
 
 
+@pytest.mark.slow
 def test_a_model_measures_noise_and_bytes():
     torch.manual_seed(0)
     model = models.logistic_regression(64)
@@ -222,6 +226,7 @@ def test_a_model_without_a_batch_size_is_a_size_of_messages_only():
     assert counted.noise_ratio == calibration()["noise_ratio"]
 
 
+@pytest.mark.slow
 def test_without_measured_heterogeneity_noise_decides(monkeypatch):
     nothing = metrics.GradientStatistics(np.zeros((12, 3)), 0.0, 0.5, 8, 8)
     monkeypatch.setattr(metrics, "gradient_statistics", lambda *a, **kw: nothing)

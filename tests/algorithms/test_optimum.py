@@ -85,6 +85,7 @@ def test_tracking_reaches_the_optimum():
     assert distances(whole("dsgt"), 200, topology=RING).max() < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "graph"), BIASED, ids=lambda one: str(one)[:40])
 def test_methods_without_corrections_do_not(algorithm, graph):
     assert distances(algorithm, 200, topology=graph).min() > 1e-3

@@ -296,7 +296,7 @@ def test_one_attacker_moves_dsgd_as_far_as_it_likes_and_no_robust_method(scale):
     assert honest(algorithms.dsgd(0.2, batch_size=8), attack).abs().max() > 0.005 * scale
 
 
-@problems.by_turns(2, name=ROBUST, attack=ATTACKS)
+@problems.by_turns(4, name=ROBUST, attack=ATTACKS)
 def test_robust_methods_learn_under_attack(name, attack):
     """Mean accuracy of the honest nodes on the common test set, of three like classes."""
     found = accuracy(ROBUST[name], ATTACKS[attack])
@@ -332,7 +332,7 @@ def test_dpfl_leaves_attackers_out():
     assert not received.any()
 
 
-@problems.by_turns(2, 1, name=ROBUST, attack=ATTACKS)
+@problems.by_turns(4, 1, name=ROBUST, attack=ATTACKS)
 def test_chunks_and_executors_do_not_matter_under_attack(name, attack):
     algorithm, attack = ROBUST[name], ATTACKS[attack]
     one, *others = (honest(algorithm, attack, rounds=3, **how)[-1] for how in EXECUTORS)

@@ -19,6 +19,7 @@ def small():
     return setting, study.compute(setting, [0, 1], progress=False)
 
 
+@pytest.mark.slow
 def test_every_contender_has_a_row_and_the_point_shows(small):
     setting, results = small
     table = study.table(setting, results)

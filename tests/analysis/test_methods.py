@@ -128,6 +128,7 @@ def test_a_rate_that_diverges_is_not_chosen(monkeypatch):
     assert "diverged" in tables["bias"].rows[0]
 
 
+@pytest.mark.slow
 def test_bytes_are_those_of_all_rounds_and_seconds_of_the_slowest_node(small):
     cells, _ = small
     run = cells["dsgd", "ring"].accurate[0]
@@ -139,6 +140,7 @@ def test_bytes_are_those_of_all_rounds_and_seconds_of_the_slowest_node(small):
     assert served["seconds"] == pytest.approx([0, 20.5, 41.0])  # five steps, up and down
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(small, monkeypatch):
     cells, path = small
     monkeypatch.setattr(method_cells, "run_cell", None)  # may not be called
@@ -148,6 +150,7 @@ def test_what_is_done_is_not_done_again(small, monkeypatch):
     assert not method_cells.kept_cells(dataclasses.replace(TINY, ridge=0.2), path)
 
 
+@pytest.mark.slow
 def test_cells_that_did_not_begin_are_shown_as_not_run(tmp_path, small):
     once, path = iter([True, False]), tmp_path / "cells.jsonl"
     cells = method_cells.compute(TINY, path, methods=["dsgd"], keep_going=once.__next__)

@@ -161,6 +161,7 @@ protocol.report(clock, {"model": ""}, {}, [])
 """
 
 
+@pytest.mark.slow
 def test_cpu_seconds_are_those_of_a_later_round():
     drivers = Path(environments.__file__).parent / "drivers"
     ran = subprocess.run(

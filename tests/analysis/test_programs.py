@@ -95,6 +95,7 @@ def test_modules_are_compiled_before_start_up_is_measured(tmp_path, monkeypatch)
     assert not start_up.is_compiled(tmp_path)
 
 
+@pytest.mark.slow
 def test_each_version_is_started_in_turns(tmp_path, monkeypatch):
     (tmp_path / "topofl.py").write_text("import time\ntime.sleep(0.5)\n")
     cases = {"python": ("-c", "pass"), start_up.IMPORT: ("-c", "import topofl")}
@@ -531,6 +532,7 @@ def test_replays_of_a_quadratic_are_its_training():
     assert incoherent < frozen
 
 
+@pytest.mark.slow
 def test_hessians_of_nodes_are_derivatives_of_their_gradients():
     clients = data.shards(data.digits(), n=5, per_node=2, seed=0)
     problem = deviation.problem_of(clients, seed=0)
@@ -541,6 +543,7 @@ def test_hessians_of_nodes_are_derivatives_of_their_gradients():
     np.testing.assert_allclose(found, wanted, atol=1e-6 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 def test_the_replay_in_the_span_has_a_discount_per_ritz_vector():
     clients = data.shards(data.digits(), n=8, per_node=2, seed=0)
     problem = deviation.problem_of(clients, seed=0)

@@ -105,6 +105,7 @@ def test_correlations_that_are_not_computed_are_announced_and_have_no_tables(sma
     assert "| predictor |" not in (out / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_learning_rates_are_said_and_extremes_named(small, capsys):
     config, out = small
     assert command.main([str(config), "--out", str(out)]) == 0
@@ -131,6 +132,7 @@ def test_without_rates_the_learning_rate_of_the_file_is_used_and_not_tuned(tmp_p
     assert [scenario.rates_of(method) for method in scenario.methods] == [(0.7,), (0.3,)]
 
 
+@pytest.mark.slow
 def test_results_of_configurations_have_folders_of_their_own(small):
     source = Source(config=small[0])
     assert command._folder(None, source) == Path("out/study/small")
@@ -138,6 +140,7 @@ def test_results_of_configurations_have_folders_of_their_own(small):
     assert command._folder(Path("x"), source) == Path("x")
 
 
+@pytest.mark.slow
 def test_finished_runs_are_found_and_not_repeated(small, tmp_path, monkeypatch, capsys):
     config, out = small[0], tmp_path / "out"
     shutil.copytree(small[1], out)
@@ -184,6 +187,7 @@ def test_outcomes_are_those_of_the_history_to_the_last_bit(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_keys_depend_on_settings_data_and_versions(small, tmp_path, monkeypatch):
     config, out = small
     records, cell = records_of(config, out), Cell("small", "iid", "as configured", 0, "ring")
@@ -231,6 +235,7 @@ def test_runs_that_diverge_or_cannot_exist_are_kept_and_other_failures_tried_aga
     assert records.failures == ""
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_reports_what_is_complete(small, tmp_path, monkeypatch, capsys):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
@@ -252,6 +257,7 @@ def test_what_a_file_does_not_say_has_defaults(tmp_path):
     assert configured_scenarios(config)["small"].batch_size == 128
 
 
+@pytest.mark.slow
 def test_results_of_other_settings_are_not_mixed(small, tmp_path):
     other, more = (tmp_path / name / "small.toml" for name in ("other", "more"))
     for changed, text in (

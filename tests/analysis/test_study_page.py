@@ -34,6 +34,7 @@ def text():
     return PAGES["study"].text
 
 
+@pytest.mark.slow
 def test_a_study_of_ones_own_has_neither_our_spectra_nor_empty_sections(tmp_path):
     own = replace(CELLS[0], scenario="mine", method="as configured", partition="as configured")
     (tmp_path / "own.html").symlink_to("new/own.html")  # in a folder that is created
@@ -122,6 +123,7 @@ def test_runs_that_diverged_and_missing_graphs_are_marked():
     assert shown["y"]["final"][4] == pytest.approx(mean, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_spectra_have_the_heterogeneity_of_their_graphs():
     shown = {one["graph"]: one for one in page.spectra_shown()}
     assert set(shown) == set(page.SPECTRA)

@@ -14,6 +14,7 @@ from topofl import cli
 from topofl.cli.output import print_rows
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command(tmp_path):
     command = [sys.executable, "-m", "topofl", "spectral", "rng:5"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

@@ -12,6 +12,7 @@ LINE = "recommend --data digits --n 12 --max-degree 3 --static"
 BYTES = 2600 * 20
 
 
+@pytest.mark.slow
 def test_it_is_that_of_python(rows, tmp_path):
     path = tmp_path / "candidates.csv"
     found = rows(f"{LINE} --lr 0.5 --csv {path}")
@@ -65,6 +66,7 @@ def test_an_experiment_gives_data_learning_rate_and_rounds(rows, toml):
     assert "H_9" in row
 
 
+@pytest.mark.slow
 def test_noise_is_measured_with_the_batch_size_of_the_experiment(toml, monkeypatch, shell):
     given = []
 

@@ -37,6 +37,7 @@ def test_numbers_of_graphs_and_a_note(shell):
     assert topologies.random_regular(10, 3, seed=0).name in captured.out
 
 
+@pytest.mark.slow
 def test_a_graph_of_a_graph(shell, rows):
     captured = shell(f"spectral ring:12 {FAILING.format('ring:12')} --json")
     whole, failing = json.loads(captured.out)
@@ -78,6 +79,7 @@ def test_data_are_found_below_a_folder(shell, fails, folder, monkeypatch):
     assert "`--data`: `root` must hold the four files" in fails(f"{command} {folder}")
 
 
+@pytest.mark.slow
 def test_datasets_and_partitions_of_configurations(shell, rows, folder, monkeypatch):
     monkeypatch.setenv("TOPOFL_DATA", str(folder))
     save_pickles(folder / "cifar" / "cifar-10-batches-py")
@@ -173,6 +175,7 @@ def test_rounds_and_groups_of_columns_are_those_asked_for(rows):
     assert few["expected gap"] < many["expected gap"]  # a mean over more rounds
 
 
+@pytest.mark.slow
 def test_graphs_of_a_run_are_shown_round_by_round(shell, rows, toml):
     shell(
         "run small.toml --out a --set data.flip_labels=[1] --set data.with_validation=0.2 "

@@ -22,7 +22,15 @@ def furnished(tmp_path_factory):
         yield folder
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.line)
+LONG = "study study.toml --json"
+
+ROWS = [
+    pytest.param(command, marks=pytest.mark.slow) if command.line == LONG else command
+    for command in COMMANDS
+]
+
+
+@pytest.mark.parametrize("command", ROWS, ids=lambda command: command.line)
 def test_commands_print_what_they_are_asked_for(furnished, capsys, monkeypatch, command):
     monkeypatch.chdir(furnished)
     captured = shell(capsys, command.line)

@@ -10,8 +10,10 @@ from tests import browser, markup
 from tests.browser import needs_browser
 from tests.rows.pages import PAGES
 
+SLOW = pytest.param("study", marks=pytest.mark.slow)
 
-@pytest.fixture(params=PAGES)
+
+@pytest.fixture(params=[*(name for name in PAGES if name != "study"), SLOW])
 def page(request):
     """Return each of the pages."""
     if request.param == "study":

@@ -42,10 +42,8 @@ def root(tmp_path):
     return tmp_path
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in IDS if name != "pfeddst"]
-
-
-@pytest.mark.parametrize("name", ["pfeddst", *SLOW])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IDS)
 def test_every_figure_is_computed_drawn_and_judged(name):
     folder, results, told, _ = papers.reproduced(name)
     paper = next(paper for paper in PAPERS if paper.id == name)

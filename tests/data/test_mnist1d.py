@@ -14,6 +14,7 @@ from topofl import config, data
 package = pytest.importorskip("mnist1d.data", reason="the dataset needs the package mnist1d")
 
 
+@pytest.mark.slow
 def test_defaults_make_the_dataset_of_the_authors_defaults():
     wanted, dataset = package.make_dataset(), data.mnist1d()
     assert repr(dataset) == (

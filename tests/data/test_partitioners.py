@@ -78,7 +78,9 @@ def test_dirichlet_per_class_follows_alpha_and_gives_nothing_to_nodes_that_are_f
     assert (counts[full] == 0).all()
 
 
-@pytest.mark.parametrize(("n", "alpha"), [(100, 0.1), (500, 0.5), (6000, 1e-3)])
+@pytest.mark.parametrize(
+    ("n", "alpha"), [(100, 0.1), (500, 0.5), pytest.param(6000, 1e-3, marks=pytest.mark.slow)]
+)
 def test_dirichlet_finishes_where_redrawing_until_it_fits_does_not(n, alpha):
     dataset = toy((6000,) * 10)
     clients = data.dirichlet_per_class(dataset, n, alpha=alpha, seed=0, min_size=10)

@@ -62,6 +62,7 @@ def test_concurrent_runs_plan_and_restore_torch_threads():
         assert settings() == (3, 3)
 
 
+@pytest.mark.slow
 def test_warning_filters_and_sparse_checks_are_restored():
     """Sparse products in float64 need torch's CSR tensors, which warn."""
     filters = list(warnings.filters)

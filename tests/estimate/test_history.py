@@ -61,7 +61,7 @@ def test_equal_rows_of_small_servers_are_stored_once(n, participation):
 
 @pytest.mark.parametrize(
     ("build", "tolerance"),
-    [(algorithms.ad_psgd, 0.03), (algorithms.random_walks, 0)],
+    [(algorithms.ad_psgd, 0.03), pytest.param(algorithms.random_walks, 0, marks=pytest.mark.slow)],
     ids=["ad_psgd", "random_walks"],
 )
 def test_memory_of_asynchronous_histories_is_counted(build, tolerance):

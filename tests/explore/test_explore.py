@@ -63,6 +63,7 @@ def test_code_of_data_makes_the_same_clients(choice):
     assert (again["clients"].label_counts == nodes.clients().label_counts).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", model.TOPOLOGIES, ids=lambda c: c.title)
 def test_code_of_graphs_makes_the_same_graphs(choice, clients):
     chosen = model.candidates({"A": (choice, {})}, 20, 2)
@@ -86,6 +87,7 @@ def test_a_graph_that_was_chosen_twice_is_built_once(clients):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", model.TOPOLOGIES, ids=lambda c: c.title)
 def test_numbers_that_do_not_apply_have_a_reason(choice, clients):
     graphs, _ = model.graphs_of(model.candidates({"A": (choice, {})}, 20, 2), clients)

@@ -79,6 +79,7 @@ def test_a_window_of_a_period_may_start_in_any_round(members):
     assert window == pytest.approx(dobrushin(later), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_large_graphs_with_nodes_without_common_sources_have_coefficient_one():
     large = [topologies.ring(100_000), ONE_PEER(100_000), topologies.grid(10_000)]
     assert [dobrushin(graph, rounds=2) for graph in large] == [1.0] * 3
@@ -181,6 +182,7 @@ def test_smallest_eigenvalue_of_large_graphs_takes_no_longer_than_the_second():
     assert shuffled == pytest.approx(smallest_eigenvalue(W), abs=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 5, 10])
 def test_expected_gap_of_random_pulls_is_the_exact_expectation(k):
     # By symmetry E[W^T (I - J) W] = c (I - J), c = E||(I - J) W||_F^2 / (n - 1); rows have k + 1

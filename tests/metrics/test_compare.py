@@ -255,6 +255,7 @@ def test_reasons_say_the_graph_instead_of_its_name(name):
     assert other.count("the graph") + other.count(f"uniform({name}") == 1
 
 
+@pytest.mark.slow
 def test_expensive_columns_of_large_graphs_are_not_applicable():
     cells = row(compare([topologies.ring(301)], about=["push-sum"], names=["ring"]))
     ask = "ask for the column by name, or use metrics.push_sum_constants"
@@ -270,7 +271,7 @@ def test_expensive_columns_of_large_graphs_are_not_applicable():
         assert "up to n=5,000: ask for the column by name" in path[name].reason
 
 
-@pytest.mark.parametrize("n", [4000, 1_000_000])
+@pytest.mark.parametrize("n", [4000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_rings_of_any_size_are_compared_by_closed_forms(n):
     found = row(compare([topologies.ring(n)], about="averaging"))
     gap = (2 - 2 * np.cos(2 * np.pi / n)) / 3

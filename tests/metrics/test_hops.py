@@ -240,6 +240,7 @@ def test_label_shares_stand_for_gradients_that_are_linear_in_them(graph):
     assert least == pytest.approx(largest) == pytest.approx(9)
 
 
+@pytest.mark.slow
 def test_noise_is_the_deviation_of_models_under_independent_gradients():
     # X <- W (X - g) with independent g: after t rounds, E (1/n) ||X - J X||^2 = N_t per coordinate.
     rounds, columns = 6, 200_000

@@ -30,6 +30,7 @@ def test_figures_of_one_graph_do_not_depend_on_the_setting(tmp_path):
         assert figure.differences(setting) == figure.differences(SMOKE)
 
 
+@pytest.mark.slow
 def test_graphs_are_those_of_the_paper():
     joined, pair, numbers = (JUDGED[f.id].data() for f in (FIG05, FIG06, NUMBERS))
     assert len(joined["edges"]) == 10 * 45 + 45
@@ -115,6 +116,7 @@ def test_differences_say_what_was_computed(tmp_path):
         assert other == [False, False, True]
 
 
+@pytest.mark.slow
 def test_pictures_show_the_data(repetitions, tmp_path):
     values = {f.id: JUDGED[f.id].data() for f in (FIG05, FIG06, NUMBERS)}
     values |= {FIG17.id: repetitions["fig17"], FIG18.id: repetitions["fig18"]}

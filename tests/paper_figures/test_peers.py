@@ -124,6 +124,7 @@ def test_the_study_has_the_default_both_ends_and_the_terms_as_they_are():
     assert paper == arms, "the same at both scales"
 
 
+@pytest.mark.slow
 def test_outcomes_are_those_of_the_runs(tmp_path):
     setting = Setting("smoke", (0,))
     store = peers.Store(tmp_path)

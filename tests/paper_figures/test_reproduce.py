@@ -61,6 +61,7 @@ def test_trained_figures_have_a_table_for_every_panel_and_curves_of_their_runs(w
     assert curve["high"][0] == pytest.approx(100 * history["accuracy"].max(axis=1))
 
 
+@pytest.mark.slow
 def test_other_seeds_and_damaged_files_are_made_anew(tmp_path):
     def made(**options):
         how = {"scale": "smoke", "out": tmp_path, "progress": False} | options

@@ -123,6 +123,7 @@ def test_other_c_libraries_keep_their_memory(monkeypatch):
     machine.return_freed_memory()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
 def test_freed_memory_leaves_the_process():
     """In a process of its own: another's heap grows and shrinks with what ran before."""
@@ -142,6 +143,7 @@ print(held - resident())
     assert int(done.stdout) > 30_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_growth_is_noticed_although_it_passes_and_garbage_from_before_does_not_hide_it():
     rings = [[torch.ones(10_000_000)] for _ in range(3)]

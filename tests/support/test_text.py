@@ -83,6 +83,7 @@ def test_no_bar_is_shown_before_and_elsewhere(file, patience, monkeypatch):
     assert written(file(), patience, monkeypatch).strip("\r") == ""
 
 
+@pytest.mark.slow
 def test_graphs_are_compared_and_recommended_with_a_bar(monkeypatch):
     shown = []
 

@@ -247,6 +247,7 @@ def test_without_label_counts_a_node_has_one_class():
     assert (graph.adjacency != given.adjacency).nnz == 0
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_nodes():
     counts = np.eye(10, dtype=int)[np.arange(100_000) % 10]
     for inter, edges in (("ring", 10_000), ("fractal", 45 * (1000 + 100 + 10 + 1))):

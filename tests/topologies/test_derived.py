@@ -31,6 +31,7 @@ def period_after_checks(graph):
     return turns.period
 
 
+@pytest.mark.slow
 def test_all_graphs_of_up_to_six_nodes_and_some_of_seven():
     """At most one round above the largest degree (Vizing); exactly it if bipartite (König)."""
     atlas = nx.graph_atlas_g()

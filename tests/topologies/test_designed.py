@@ -31,6 +31,7 @@ def deviations_of(clients=CLIENTS):
     return shares - shares.mean(axis=0)
 
 
+@pytest.mark.slow
 @problems.by_turns(2, degree=[2, 3, 4, 9])
 def test_designed_graphs_beat_random_and_clique_graphs_of_the_same_degree(degree):
     graph = topologies.designed(CLIENTS, degree=degree, seed=0)
@@ -41,6 +42,7 @@ def test_designed_graphs_beat_random_and_clique_graphs_of_the_same_degree(degree
     assert left(graph) < 0.75 * min(left(other) for other in randoms)
 
 
+@pytest.mark.slow
 def test_designed_graphs_beat_d_cliques_with_as_many_edges():
     cliques = topologies.dcliques(CLIENTS, clique_size=10, inter="ring", seed=0)
     graph = topologies.designed(CLIENTS, edges=cliques.n_edges, seed=0)
@@ -91,6 +93,7 @@ def test_for_one_hop_every_swap_that_is_proposed_lowers_the_objective(edges):
     assert all(value(swap[None]) < left(graph, 1) + 1e-12 for swap in swaps)  # rounding
 
 
+@pytest.mark.slow
 def test_same_seed_same_graph():
     graphs = [topologies.designed(CLIENTS, degree=3, seed=seed) for seed in (0, 0, 1)]
     edges = [graph.edge_index.tolist() for graph in graphs]

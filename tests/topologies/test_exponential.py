@@ -269,6 +269,7 @@ def test_over_some_shifts_disagreement_shrinks_by_the_rate_of_the_static_graph(n
         assert left_over(rounds) <= 1 - 4 / 3 * eta * (1 - eta) * (1 - rho) + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3, 6, 7, 9])
 def test_matchings_have_the_law_of_their_definition(n):
     """All that the node-by-node definition gives, as often as it gives them, and nothing else."""

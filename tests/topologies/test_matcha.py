@@ -34,6 +34,7 @@ def connectivity_of(found, n, p):
     return np.linalg.eigvalsh(np.tensordot(p, laplacians(found, n), 1))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", SMALL, ids=str)
 @pytest.mark.parametrize("budget", [0.3, 0.5, 0.8])
 def test_no_probabilities_of_a_grid_connect_better(base, budget):
@@ -125,6 +126,7 @@ def test_with_the_whole_budget_alpha_is_that_of_a_constant_laplacian(base):
     assert found.contraction == pytest.approx(((high - low) / (high + low)) ** 2, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_matchings_occur_with_their_probabilities_and_alone():
     """Within four standard errors over 2,000 rounds, also for pairs of matchings."""
     base = topologies.grid(6)
@@ -182,6 +184,7 @@ def test_below_all_limits_probabilities_are_proportional_to_the_budget(budget):
     np.testing.assert_allclose(found.probabilities / budget, large.probabilities / 0.2)
 
 
+@pytest.mark.slow
 def test_a_graph_of_a_hundred_nodes_is_solved():
     found = activation(topologies.erdos_renyi(100, 0.1, seed=1), budget=0.5)
     assert found.bound - found.connectivity <= GAP * found.bound

@@ -30,6 +30,7 @@ def test_pairs_of_a_large_graph_are_numbered_exactly():
     assert pairs.tolist() == [[row, 0] for row in rows] + [[row, row - 1] for row in rows]
 
 
+@pytest.mark.slow
 def test_erdos_renyi_graphs_have_the_law_given_connection():
     """The 38 connected graphs on 4 nodes, in proportion to p^m (1 - p)^(6 - m) for m edges."""
     p, tries = 0.45, 2000
@@ -92,6 +93,7 @@ def test_special_cases():
     assert topologies.stochastic_block_model(1, 1, p_in=0, p_out=0, seed=0).n == 1
 
 
+@pytest.mark.slow
 def test_large_graphs_take_memory_for_their_edges():
     graph = topologies.erdos_renyi(100_000, 2e-4, seed=0)
     pairs = 100_000 * 99_999 / 2
@@ -103,6 +105,7 @@ def test_large_graphs_take_memory_for_their_edges():
     assert graph.n_edges == pytest.approx(0.5 * within + 2e-4 * (across - within), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "k"), [(12, 2), (12, 5)])  # one with each way of drawing
 def test_all_others_are_equally_likely(n, k):
     graphs = topologies.random_out(n, k, seed=0)
@@ -135,6 +138,7 @@ def test_many_others_take_memory_for_a_block_of_rows():
     assert peak < 8 * n * (n - 1)  # of one number a pair
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "number"), [(1, 1), (2, 1), (4, 3), (5, 15), (6, 15)])
 def test_all_matchings_are_equally_likely(n, number):
     """There are n! / (2^(n/2) (n/2)!) for even n; for odd n, any of the n nodes may be alone."""
@@ -214,6 +218,7 @@ def test_random_regular_says_when_no_draw_is_connected(monkeypatch):
         topologies.random_regular(8, 3, seed=0)
 
 
+@pytest.mark.slow
 def test_small_random_regular_graphs_are_not_uniform_as_the_docstring_says():
     """70 cubic graphs on 6 nodes: 60 prisms and 10 complete bipartite graphs."""
     graphs = [topologies.random_regular(6, 3, seed=s).to_networkx() for s in range(1500)]

@@ -44,6 +44,7 @@ def test_released_files_leave_memory_and_keep_their_values(tmp_path):
         assert torch.equal(values[:, -1], torch.arange(1000.0))
 
 
+@pytest.mark.slow
 def test_much_of_a_file_is_released_by_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(mapped, "KEPT", 2**24)
     monkeypatch.setattr(mapped, "LOOK", 0.001)

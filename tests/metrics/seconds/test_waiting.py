@@ -191,6 +191,7 @@ def unequal(kind, case):
     return make(means), means, delays
 
 
+@pytest.mark.slow
 @problems.by_turns(2, case=["many", "few", "two"], kind=["exponential", "lognormal"])
 def test_probabilities_against_monte_carlo(kind, case):
     times, means, delays = unequal(kind, case)

@@ -141,6 +141,7 @@ def test_a_descent_has_the_mean_in_bold_between_the_extremes():
     assert first.get_ylim()[1] > 0.7
 
 
+@pytest.mark.slow
 def test_files_are_the_same_to_the_last_byte(tmp_path):
     first = save(convergence(PANELS), tmp_path / "new" / "dcliques-fig08.v2")
     assert [path.name for path in first] == ["dcliques-fig08.v2.png", "dcliques-fig08.v2.pdf"]

@@ -78,6 +78,7 @@ def test_of_changed_arms_only_these_are_run(earlier, performed, tmp_path, monkey
     assert load_earlier_report(tmp_path / "smoke").notes.keys() == told["runs"].keys()
 
 
+@pytest.mark.slow
 def test_figures_that_look_at_the_runs_themselves_have_them_done(earlier, tmp_path):
     setting = Setting("smoke", (0,), datasets=("cifar10",))
     store = Store(tmp_path, load_earlier_report(earlier[0]))
@@ -87,6 +88,7 @@ def test_figures_that_look_at_the_runs_themselves_have_them_done(earlier, tmp_pa
     assert plan([curves], setting, store).rows[-1] == ("all", 7, 0, 0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_finished_runs_come_before_kept_numbers(earlier, tmp_path):
     (figure,) = figures_named(FIGURE)[1]
     setting = Setting("smoke", (0, 1), datasets=("mnist", "cifar10", "cifar100"))
@@ -102,6 +104,7 @@ def test_finished_runs_come_before_kept_numbers(earlier, tmp_path):
     assert store.earlier_curves(arm) is None
 
 
+@pytest.mark.slow
 def test_files_that_do_not_say_time_are_taken_and_this_is_told(earlier, performed, tmp_path):
     folder = tmp_path / "older"
     folder.mkdir()
@@ -125,6 +128,7 @@ def test_files_that_do_not_say_time_are_taken_and_this_is_told(earlier, performe
     assert not performed
 
 
+@pytest.mark.slow
 def test_a_figure_with_a_page_is_read_without_it(earlier, tmp_path):
     setting = Setting("smoke", (0, 1), datasets=("mnist", "cifar10", "cifar100"))
     (figure,) = figures_named(FIGURE)[1]

@@ -26,6 +26,7 @@ def four_errors(rate, trials=TRIALS):
     return rate + 4 * math.sqrt(rate * (1 - rate) / trials)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [1, 5])
 def test_false_verdicts_stay_below_their_level_and_use_most_of_it(m):
     """Each side has half of it; a rule that never decides would also be valid."""
@@ -45,6 +46,7 @@ def test_looking_at_students_interval_after_every_seed_is_wrong_far_more_often()
     assert (first > 0).mean() > 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [2, 6])
 def test_joint_verdicts_are_wrong_in_at_most_one_case_of_forty(m):
     """With seeds until each comparison is decided: FAILS with all on the bound, HOLDS with one."""
