@@ -190,7 +190,7 @@ def compared(
     """
 
     def compute(setting: Setting, store: Store) -> Data:
-        curves = each_arm(arms(setting), lambda label, runs: _stage_curves(runs, store, label))
+        curves = each_arm(arms(setting), lambda label, runs: stage_curves(runs, store, label))
         data = {"panels": write_panels(curves)}
         if targets is None:
             return data
@@ -211,7 +211,7 @@ def compared(
     }
 
 
-def _stage_curves(runs: Sequence[Run], store: Store, label: str) -> dict[str, Curve]:
+def stage_curves(runs: Sequence[Run], store: Store, label: str) -> dict[str, Curve]:
     """Return a method's curve at each stage; after training, only if all clients train."""
     if (earlier := store.earlier_curves(runs)) is not None:
         return read_panels(earlier)
