@@ -3,7 +3,7 @@
 ``python -m paper_figures.failing_claims --data DIR`` trains on the data of the second look, MNIST
 at 14 x 14 pixels with a small network, where a run takes seconds, and prints one table per
 question. A row changes the number that is named in the first column, and nothing else. Other
-settings are those of the second look. Questions, rows and numbers were written before the first run.
+settings are those of the second look. Questions, rows and numbers were fixed before the first run.
 
 Numbers are means over seeds with the half-width of their 95 % interval (Student's t). A table says
 what happens on these data. That the cause is the same on the paper's data is a conclusion by
