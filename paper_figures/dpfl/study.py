@@ -70,13 +70,13 @@ def arms(setting: Setting) -> Arms:
     for title in splits_of(setting, *SPLIT_TITLES):
         scale = scale_on(setting, title)
         panels[title] = {
-            label: [_tested_on_all(run, graph, scale) for run in arm(setting, title, method)]
+            label: [tested_on_all(run, graph, scale) for run in arm(setting, title, method)]
             for label, (method, graph) in _methods(scale).items()
         }
     return panels
 
 
-def _tested_on_all(run: Run, graph: Mapping[str, Any], scale: Scale) -> Run:
+def tested_on_all(run: Run, graph: Mapping[str, Any], scale: Scale) -> Run:
     """Return a run over a graph whose models are also tested on all images, in fewer rounds."""
     every = getattr(scale, "study_every", scale.tuned_every)
     evaluation = {"every": every, "on": ["own_test", "own_val", "test"]}

@@ -1,8 +1,8 @@
-"""Why claims fail at scale quick: experiments that change one thing of the setting.
+"""Experiments beyond the papers: why claims fail at scale quick, and what holds across papers.
 
-``python -m paper_figures.failing_claims --data DIR`` trains on the data of the second look, MNIST
-at 14 x 14 pixels with a small network, where a run takes seconds, and prints one table per
-question. A row changes the number that is named in the first column, and nothing else. Other
+``python -m paper_figures.questions --data DIR`` trains on the data of the second look, MNIST at
+14 x 14 pixels with a small network, where a run takes seconds, and prints one table per question. A
+row changes the number that is named in the first column, and nothing else. Other
 settings are those of the second look. Questions, rows and numbers were fixed before the first run.
 
 Numbers are means over seeds with the half-width of their 95 % interval (Student's t). A table says
@@ -19,19 +19,22 @@ from typing import Any
 
 import numpy as np
 
-from topofl import Table
+from topofl import History, Table
+from topofl.history import Personal
 from topofl.runs.identity import Run, with_options
 from topofl.summary.verdicts import mean_interval
 
 from .dcliques import arms as dcliques
 from .dpfl import arms as dpfl
-from .dpfl import graphs
+from .dpfl import graphs, study
 from .kit import comparison
 from .kit.curves import final
 from .kit.paper import Setting, make_setting
 from .kit.store import Store, compute_missing
 
 SCALE = "mnist14"
+
+ALONE = "training alone"
 
 Arms = Mapping[str, Sequence[Run]]
 """Runs by label, one per seed."""
@@ -42,7 +45,7 @@ Numbers = Mapping[str, np.ndarray | Sequence[float]]
 
 @dataclass(frozen=True)
 class Question:
-    """An experiment about a claim that fails.
+    """An experiment.
 
     Parameters
     ----------
@@ -234,7 +237,71 @@ def lead(arms: Arms, store: Store) -> Numbers:
     }
 
 
-QUESTIONS = (
+def at_equal_messages(setting: Setting, peers: int) -> Arms:
+    """Return graphs of some in-neighbors: learned, random, designed and rotating, and none.
+
+    Trained for as many epochs, and tested on clients' own images and on all, as in the study of
+    DPFL.
+    """
+    (title,) = dpfl.splits_of(setting, dpfl.DIR)
+    scale = dpfl.scale_on(setting, title)
+    learned = {"budget": peers, "first_epochs": "once"}
+    methods: dict[str, tuple[dpfl.Method, dict[str, Any]]] = {
+        study.LEARNED: (dpfl.Method("dpfl", more=learned), {}),
+        "random graph": (dpfl.Method("random_collaboration", more=learned), {}),
+        "designed": (dpfl.Method("dfedavgm"), {"name": "designed", "degree": peers}),
+        "rotating cliques": (
+            dpfl.Method("dfedavgm"),
+            {"name": "rotating_cliques", "clique_size": peers + 1},
+        ),
+        ALONE: (dpfl.BASELINES["Local"], {}),
+    }
+    return {
+        label: [study.tested_on_all(run, graph, scale) for run in dpfl.arm(setting, title, method)]
+        for label, (method, graph) in methods.items()
+    }
+
+
+def on_own_images(arms: Arms, store: Store) -> Numbers:
+    """Return accuracies of each client's best round on its own test images, in %."""
+    return {
+        label: 100 * np.array([_personal(label, store.load(run)[0]).mean for run in runs])
+        for label, runs in arms.items()
+    }
+
+
+def _personal(label: str, history: History) -> Personal:
+    return dpfl.method_of("Local" if label == ALONE else label).personal(history)
+
+
+def on_all_images(arms: Arms, store: Store) -> Numbers:
+    """Return accuracies of the last round's models, after the exchange, on all images, in %."""
+    found = {}
+    for label, runs in arms.items():
+        histories = [store.load(run)[0] for run in runs]
+        found[label] = [100 * float(one.last(one.column(on="test")).mean()) for one in histories]
+    return found
+
+
+def of_a_method(setting: Setting, label: str) -> Arms:
+    """Return a method of DFedPGP's tables with two classes per client."""
+    return {label: comparison.arm(setting, "CIFAR-10, c=2", label)}
+
+
+def by_stage(arms: Arms, store: Store) -> Numbers:
+    """Return final accuracies after the exchange and after training, in %."""
+    ((label, runs),) = arms.items()
+    curves = comparison.stage_curves(runs, store, label)
+    after, trained = (final(curves[stage]) for stage in ("after exchange", "after training"))
+    return {"after exchange, %": after, "after training, %": trained, "points": trained - after}
+
+
+EXCHANGED = ("DFedAvgM", "OSGP", "Dis-PFL", "DFedPGP", "PFedDST")
+"""Methods without a server, in which all clients train."""
+
+PEERS = (2, 4)
+
+FAILING = (
     Question(
         "DPFL: are malicious clients avoided if splits are even, or if clients train longer?",
         "Dirichlet alpha, rounds",
@@ -278,14 +345,42 @@ QUESTIONS = (
         lead,
     ),
 )
+"""Why claims fail."""
+
+ACROSS = (
+    Question(
+        "Learned graphs, or graphs known before training? Accuracy on own test images, %",
+        "peers",
+        PEERS,
+        at_equal_messages,
+        on_own_images,
+    ),
+    Question(
+        "Learned graphs, or graphs known before training? Accuracy on all test images, %",
+        "peers",
+        PEERS,
+        at_equal_messages,
+        on_all_images,
+    ),
+    Question(
+        "When is a model tested?",
+        "method",
+        EXCHANGED,
+        of_a_method,
+        by_stage,
+    ),
+)
+"""What holds across papers."""
+
+QUESTIONS = (*FAILING, *ACROSS)
 """All questions, in the order of the page."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train what is missing, and print the tables as Markdown."""
     parser = argparse.ArgumentParser(
-        prog="python -m paper_figures.failing_claims",
-        description="Look for the reasons why claims of the papers fail at scale quick.",
+        prog="python -m paper_figures.questions",
+        description="Train the experiments beyond the papers, and print their tables.",
     )
     parser.add_argument("--data", metavar="DIR", help="folder that contains MNIST")
     parser.add_argument("--out", metavar="DIR", default="out/reproduce", help="folder of results")
