@@ -30,6 +30,7 @@ from .dpfl import graphs, study
 from .kit import comparison
 from .kit.curves import final
 from .kit.paper import Setting, make_setting
+from .kit.reproduce import write_text
 from .kit.store import Store, compute_missing
 
 SCALE = "mnist14"
@@ -376,8 +377,18 @@ QUESTIONS = (*FAILING, *ACROSS)
 """All questions, in the order of the page."""
 
 
+PAGE = """\
+# Questions beyond the papers
+
+Written by `python -m paper_figures.questions --data DIR`, with {seeds} seeds. Means over seeds, and
+half-widths of 95 % intervals.
+
+{tables}
+"""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train what is missing, and print the tables as Markdown."""
+    """Train what is missing, print the tables, and write them as a page."""
     parser = argparse.ArgumentParser(
         prog="python -m paper_figures.questions",
         description="Train the experiments beyond the papers, and print their tables.",
@@ -388,12 +399,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", metavar="J", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     setting = make_setting(SCALE, seeds=options.seeds, root=options.data)
-    store = Store(Path(options.out, "runs"))
+    store, tables = Store(Path(options.out, "runs")), []
     for question in QUESTIONS:
         arms = [question.arms(setting, row) for row in question.rows]
         runs = [run for panel in arms for one in panel.values() for run in one]
         compute_missing(runs, store, jobs=options.jobs, title=question.title)
-        print(question.table(setting, store).to_markdown(), end="\n\n", flush=True)
+        tables.append(question.table(setting, store).to_markdown())
+        print(tables[-1], end="\n\n", flush=True)
+    page = PAGE.format(seeds=options.seeds, tables="\n\n".join(tables))
+    write_text(Path(options.out, "questions.md"), page)
 
 
 if __name__ == "__main__":
