@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from topofl import History, Table
+from topofl import History, NotApplicable, Table, TopologyError
 from topofl.history import Personal
 from topofl.runs.identity import Run, with_options
 from topofl.summary.verdicts import mean_interval
@@ -40,8 +40,8 @@ ALONE = "training alone"
 Arms = Mapping[str, Sequence[Run]]
 """Runs by label, one per seed."""
 
-Numbers = Mapping[str, np.ndarray | Sequence[float]]
-"""Numbers by column, one per seed, (S,)."""
+Numbers = Mapping[str, np.ndarray | Sequence[float] | NotApplicable]
+"""Numbers by column, one per seed, (S,), or why there are none."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Question:
         return Table(columns, rows, title=self.title)
 
 
-def said(values: Sequence[float] | np.ndarray) -> str:
+def said(values: Sequence[float] | np.ndarray | NotApplicable) -> Any:
     """Return the mean of one number per seed and the half-width of its 95 % interval.
 
     Examples
@@ -87,6 +87,8 @@ def said(values: Sequence[float] | np.ndarray) -> str:
     >>> said([1.0])
     '1.00'
     """
+    if isinstance(values, NotApplicable):
+        return values
     mean, interval = float(np.mean(values)), mean_interval(values)
     return f"{mean:.2f}" + ("" if interval is None else f" ± {interval[1] - mean:.2f}")
 
@@ -297,6 +299,51 @@ def by_stage(arms: Arms, store: Store) -> Numbers:
     return {"after exchange, %": after, "after training, %": trained, "points": trained - after}
 
 
+def with_the_cheapest(setting: Setting, label: str) -> Arms:
+    """Return a method of DFedPGP's tables, and the one of fewest bytes, two classes per client."""
+    return {k: comparison.arm(setting, "CIFAR-10, c=2", k) for k in (label, CHEAPEST)}
+
+
+def at_equal_cost(arms: Arms, store: Store) -> Numbers:
+    """Return accuracies when all rounds, or the bytes or seconds of the cheapest, are spent, in %.
+
+    Methods are tested at the stage at which they end best, and accuracies are interpolated linearly
+    between rounds.
+    """
+    label = next(iter(arms))
+    stages = {"": {label: comparison.stage_curves(arms[label], store, label)}}
+    curve = comparison.reported(stages)[""][label]
+    own, cheapest = ([store.load(run)[0] for run in runs] for runs in (arms[label], arms[CHEAPEST]))
+    found: dict[str, Sequence[float] | np.ndarray | NotApplicable] = {
+        "equal rounds, %": curve.mean[:, -1]
+    }
+    for what, cost in (("bytes", _bytes), ("seconds", _seconds)):
+        try:
+            shares = [cost(b) / cost(a) for a, b in zip(own, cheapest, strict=True)]
+        except TopologyError as error:
+            found[f"equal {what}, %"] = NotApplicable(str(error))
+            continue
+        rounds = [min(share, 1.0) * curve.epochs[-1] for share in shares]
+        found[f"equal {what}, %"] = [
+            float(np.interp(r, curve.epochs, mean))
+            for r, mean in zip(rounds, curve.mean, strict=True)
+        ]
+    return found
+
+
+def _bytes(history: History) -> float:
+    return float(history["bytes"].sum())
+
+
+def _seconds(history: History) -> float:
+    return float(history.with_seconds(LINKS, seed=0)["simulated_seconds"][-1])
+
+
+CHEAPEST = "FedPer"
+
+LINKS = {"compute": 0.05, "latency": 0.02, "bandwidth": 1.25e6}
+"""Seconds per step, seconds per message, and bytes per second of a node, as of homes."""
+
 EXCHANGED = ("DFedAvgM", "OSGP", "Dis-PFL", "DFedPGP", "PFedDST")
 """Methods without a server, in which all clients train."""
 
@@ -362,6 +409,13 @@ ACROSS = (
         PEERS,
         at_equal_messages,
         on_all_images,
+    ),
+    Question(
+        "Equal rounds, equal bytes, or equal seconds? Accuracy with two classes per client",
+        "method",
+        (*EXCHANGED, CHEAPEST, "Ditto"),
+        with_the_cheapest,
+        at_equal_cost,
     ),
     Question(
         "When is a model tested?",

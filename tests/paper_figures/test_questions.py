@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import topofl
 from paper_figures import questions
 from paper_figures.kit.paper import make_setting
 from paper_figures.kit.store import Store, compute_missing
@@ -76,3 +77,31 @@ def test_malicious_peers_are_those_of_the_matrices(setting, tmp_path):
     np.testing.assert_allclose(found["malicious peers, %"], wanted)
     table = replace(question, rows=["0.1, 2 rounds"]).table(setting, store)
     assert table.column("malicious peers, %") == (questions.said(wanted),)
+
+
+@pytest.mark.slow
+def test_costs_are_spent_in_the_rounds_that_they_pay_for(setting, tmp_path):
+    few = {"run": {"rounds": 4}, "evaluation": {"every": 2}}
+    store = Store(tmp_path)
+    arms = {
+        label: questions.changed(runs, **few)
+        for label, runs in questions.with_the_cheapest(setting, "DFedAvgM").items()
+    }
+    compute_missing([run for runs in arms.values() for run in runs], store, progress=False)
+    found = questions.at_equal_cost(arms, store)
+    for k, run in enumerate(arms["DFedAvgM"]):
+        own, cheap = store.load(run)[0], store.load(arms["FedPer"][k])[0]
+        accuracy = 100 * own["accuracy_before_exchange"].mean(axis=1)  # in rounds 0, 2 and 4
+        rounds = 4 * cheap["bytes"].sum() / own["bytes"].sum()
+        assert 0 < rounds < 2
+        wanted = accuracy[0] + rounds / 2 * (accuracy[1] - accuracy[0])
+        assert found["equal rounds, %"][k] == pytest.approx(accuracy[2])
+        assert found["equal bytes, %"][k] == pytest.approx(wanted)
+    same = questions.at_equal_cost({"FedPer": arms["FedPer"]}, store)
+    np.testing.assert_array_equal(same["equal rounds, %"], same["equal bytes, %"])
+    np.testing.assert_array_equal(same["equal rounds, %"], same["equal seconds, %"])
+
+
+def test_a_missing_number_keeps_its_reason():
+    reason = topofl.NotApplicable("no links")
+    assert questions.said(reason) is reason
