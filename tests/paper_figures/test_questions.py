@@ -13,6 +13,7 @@ from paper_figures.kit.store import Store, compute_missing
 CHANGED = {
     "Dirichlet alpha, rounds": {"data.alpha", "run.rounds"},
     "rounds": {"run.rounds", "evaluation.every"},
+    "images per client": {"data.train"},
     "minibatch": {"algorithm.batch_size"},
     "edges removed per clique": {"topology.removed"},
     "test images": {"evaluation.examples"},
