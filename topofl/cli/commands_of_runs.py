@@ -261,6 +261,7 @@ def leaderboard(
     action: Literal["run", "build"],
     entries: Annotated[Sequence[Path], {"nargs": "*"}] = (),
     tasks: Sequence[str] | None = None,
+    entry: str | None = None,
     out: Path = Path("leaderboard"),
     store: Path = Path("runs/leaderboard"),
     data: Path | None = None,
@@ -277,6 +278,8 @@ def leaderboard(
         files with a name and the tables topology, mixing and algorithm, or several [[entry]]
     tasks : TASK
         which tasks (default: all that need no files)
+    entry : NAME
+        build: print the rank of the entry of this name, by task and budget
     out : DIR
         folder of the results (default: leaderboard)
     store : DIR
@@ -292,7 +295,7 @@ def leaderboard(
     --------
     topofl leaderboard run mine.toml
     topofl leaderboard run mine.toml --tasks digits-shards --jobs 2
-    topofl leaderboard build
+    topofl leaderboard build --entry "My graph"
     """
 
 
