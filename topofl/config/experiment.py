@@ -398,8 +398,13 @@ def _keeps_values(model: nn.Module) -> bool:
 
 
 def _check_place(what: str, keys: Iterable[str], known: Sequence[str]) -> None:
-    """Raise ``ValueError`` for an option of a run that belongs to another table."""
+    """Raise ``ValueError`` for an option of a run that belongs to another table, or is one."""
     for key in keys:
+        if key in TABLES and key not in known:
+            raise ValueError(
+                f"{what} takes {', '.join(known)}, not {key!r}; write it in a table of its own, "
+                f"[{key}]"
+            )
         places = [f"[{name}]" for name, own in _OPTIONS.items() if key in own]
         if places and key not in known:
             raise ValueError(
