@@ -16,7 +16,9 @@ from topofl._support.calls import is_graph_file, named, parse_spec, table_of
 from topofl._support.check import check_int, shown
 from topofl._support.datasets import MARKERS, dataset_folder
 from topofl._support.table import Table
+from topofl.advice import Recommendation
 from topofl.advice import recommend as ranked
+from topofl.advice.recommend import EXPLAINED
 from topofl.cli.output import check_picture, print_notes, print_table, save_picture
 from topofl.config.experiment import build_clients, build_rule
 from topofl.data import READERS, Partition
@@ -216,6 +218,17 @@ def recommend(options: Namespace) -> None:
         found.plot(figure.subplots())
         save_picture(figure, options.plot)
     print_table(found.table, options, rounded=found, notes=found.warnings)
+    if options.data is not None and not options.json:
+        print_notes([f"to compare the first ones, {_command_of_graphs(found, options)}"])
+
+
+def _command_of_graphs(found: Recommendation, options: Namespace) -> str:
+    """Return the command that compares the first recommended graphs on the same data."""
+    words = ["topofl", "spectral", *(one.spec for one in found.candidates[:EXPLAINED])]
+    for name in ("data", "partition", "per_node"):
+        if (value := getattr(options, name)) is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join([*words, *(["--seed", str(options.seed)] if options.seed else [])])
 
 
 def _asked_for(options: Namespace) -> dict[str, Any]:
