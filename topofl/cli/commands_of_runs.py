@@ -180,7 +180,7 @@ def runs(
     traceback
         with --failed: whole tracebacks
     bibtex
-        print the BibTeX entries of what the runs used
+        print the BibTeX entries of what the runs used, also of folders of History.save
     remove
         remove these runs; needs --where or --failed
 
