@@ -34,6 +34,18 @@ def test_a_sweep_is_listed_filtered_and_removed(shell, rows):
     assert left.key != row["key"]
 
 
+@pytest.mark.parametrize("place", ["prepare_fork", "import_module"])
+def test_a_sweep_that_is_interrupted_before_its_first_run_says_how_it_goes_on(
+    place, shell, monkeypatch
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"topofl.cli.programs.{place}", interrupted)
+    said = "topofl: interrupted while no run was in progress; start the same sweep again to go on\n"
+    assert shell("sweep base.toml --seeds 2 --jobs 2", 1).err == said
+
+
 def test_saved_histories_are_cited_and_are_not_listed(shell, fails):
     clients = data.iid(data.digits(), n=4, seed=0)
     for name, method in {"a": algorithms.dsgt(lr=0.1), "b": algorithms.extra(lr=0.1)}.items():

@@ -47,9 +47,16 @@ def explore(options: Namespace) -> None:
 
 def sweep(options: Namespace) -> None:
     """Perform the runs of a sweep; processes for them import torch while this one does."""
-    if (options.jobs or 1) > 1 and not options.dry_run:
-        prepare_fork()
-    import_module("topofl.cli.runs").sweep(options)
+    try:
+        if (options.jobs or 1) > 1 and not options.dry_run:
+            prepare_fork()
+        import_module("topofl.cli.runs").sweep(options)
+    except KeyboardInterrupt as stopped:
+        if str(stopped) or options.dry_run:
+            raise
+        raise KeyboardInterrupt(
+            "interrupted while no run was in progress; start the same sweep again to go on"
+        ) from None
 
 
 def leaderboard(options: Namespace) -> None:
