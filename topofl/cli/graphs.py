@@ -35,7 +35,8 @@ def spectral(options: Namespace) -> None:
     """Print a table that compares graphs; with ``--html``, also write a page."""
     _check_needs_data(options)
     if options.html is None:
-        _print(_build_and_compare(options)[2], options)
+        graphs, _, table, _ = _build_and_compare(options)
+        _print(table, options, _asked(graphs, options))
         return
     from topofl import report  # it loads matplotlib
 
@@ -53,18 +54,30 @@ def spectral(options: Namespace) -> None:
                 notes=notes,
             )
         )
-    _print(table, options)
+    _print(table, options, _asked(graphs, options))
 
 
-def _print(table: Table, options: Namespace) -> None:
-    """Print the table, or only the columns that decide if no others were asked for."""
+def _print(table: Table, options: Namespace, asked: Sequence[str]) -> None:
+    """Print the table, or only the columns that decide, and those `asked` for."""
     if options.json or options.all or options.about is not None:
         print_table(table, options)
         return
     first = headline(table.columns[1:])
-    asked = [name for name in _words(options.metrics) if name not in first]
-    print_table(table, options, ["name", *first, *asked])
+    more = [name for name in asked if name not in first]
+    print_table(table, options, ["name", *first, *more])
     print_notes(["these numbers decide; --all prints all columns, --about GROUPS some"])
+
+
+RANDOM_GAP = "expected gap"
+"""Column of graphs without a period, which have no spectral gap."""
+
+
+def _asked(graphs: Sequence[Topology | TopologySequence], options: Namespace) -> list[str]:
+    """Return the columns of ``--metrics``, and the gap of graphs without a period if there are."""
+    asked = _words(options.metrics)
+    if options.about is None and any(graph.period is None for graph in graphs):
+        asked = list(dict.fromkeys([*asked, RANDOM_GAP]))
+    return asked
 
 
 def _words(text: str | None) -> list[str]:
@@ -98,7 +111,7 @@ def _build_and_compare(
         seed=options.seed,
         rounds=100 if options.rounds is None else options.rounds,
         about=about,
-        metrics=_words(options.metrics),
+        metrics=_words(options.metrics) if in_full else _asked(graphs, options),
     )
     others = tuple(note for note in table.notes if note != HINT)  # the shell has its own hint
     return graphs, counts, replace(table, notes=others), notes
