@@ -160,7 +160,9 @@ def _quiet() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings(
-            "ignore", "`weights` have columns|the edges of .* carry weights", UserWarning
+            "ignore",
+            "`weights` have columns|the edges of .* carry weights|`topology` is ignored by",
+            UserWarning,
         )
         os.chdir(folder)
         try:

@@ -269,8 +269,9 @@ def test_tables_and_picture():
     assert found.best.code in text
     assert found.best.reason in text
     assert found.fitted_to in text.replace("\n", " ")
-    legend = text.split("\n\n")[2].splitlines()
-    columns = text.splitlines()[1]
+    warned, table, _, legend, _ = text.split("\n\n")
+    assert warned.replace("\n", " ") == " ".join(f"Warning: {one}." for one in found.warnings)
+    legend, columns = legend.splitlines(), table.splitlines()[1]
     for line in legend[:-1]:
         for name in line.partition(": ")[0].split(", "):
             assert f" {name} " in f" {columns} ", name

@@ -112,6 +112,17 @@ def test_groups(shell, six, tmp_path):
         assert (tmp_path / f"{kind}.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_groups_at_equal_bytes(shell, six):
+    printed = shell(f"{GROUPS} --baseline ring --equal megabytes --csv t.csv").out
+    assert "note: compared at equal megabytes: " in printed
+    wanted = topofl.summarize(six, "topology", baseline="ring", equal="megabytes")
+    assert Path("t.csv").read_text() == wanted.to_csv()
+    at_end = topofl.summarize(six, "topology", baseline="ring")
+    assert wanted.to_csv() != at_end.to_csv()
+    assert "not at equal bytes: " in str(at_end)
+    assert "; `--equal` 'megabytes' compares there" in shell(f"{GROUPS} --baseline ring").out
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

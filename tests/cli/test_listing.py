@@ -1,17 +1,25 @@
 """``topofl list`` with its index, and ``topofl completion`` with what bash makes of its script."""
 
+import inspect
 import json
+import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 
+from topofl import data
 from topofl._spec import catalogue
 from topofl.cli import listing
 from topofl.cli.commands import KINDS_OF_NAMES, make_parser
 from topofl.cli.listing import index
+from topofl.config.toml import as_table
 from topofl.metrics.compare import all_columns
+from topofl.topologies import GENERATORS
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_NAMES[:-1])
@@ -31,6 +39,70 @@ def test_the_index_has_the_functions_of_the_catalogue_and_the_columns_of_compare
     assert [(row["name"], row["group"], row["description"]) for row in index()["metric"]] == [
         (c.name, c.group, c.meaning) for c in all_columns()
     ]
+
+
+ALGORITHMS_WITHOUT_EXAMPLE = {"hierfavg"}  # its groups are those of a graph
+
+OWNED = replace(data.digits(), owners=np.arange(1797) // 50)
+
+
+@pytest.mark.parametrize("kind", ["algorithm", "partition", "attack", "compressor", "schedule"])
+def test_examples_are_calls_of_their_functions(kind):
+    functions = catalogue()[kind]
+    for row in index()[kind]:
+        if row["example"] is None:
+            assert row["name"] in ALGORITHMS_WITHOUT_EXAMPLE
+            continue
+        table = as_table(kind, row["example"])
+        function = functions[table.pop("name")]
+        if kind == "partition":
+            function = partial(function, OWNED)
+        if any(isinstance(value, dict) or "(" in str(value) for value in table.values()):
+            inspect.signature(function).bind(**table)  # of functions in text
+        else:
+            function(**table)
+
+
+def test_examples_of_graphs_are_those_of_their_declarations():
+    found = {row["name"]: row["example"] for row in index()["topology"]}
+    assert found.keys() == GENERATORS.keys()
+    for name, generator in GENERATORS.items():
+        assert found[name] in (*generator.examples, None)
+    assert [name for name, text in found.items() if text is None] == ["greedy_collaboration"]
+
+
+def test_one_name_is_printed_with_meanings_and_an_example(shell, rows):
+    lines = shell("list topology matcha").out.splitlines()
+    assert lines[0] == "matcha(base, *, budget, seed)"
+    assert "    budget  In (0, 1]: expected share of the matchings that occur in a round." in lines
+    assert lines[-1] == "    topofl spectral 'matcha,base=(grid:16),budget=0.5,seed=0'"
+    assert "matcha(" in shell(" ".join(shlex.split(lines[-1])[1:])).out
+    lines = shell("list algorithm dsgd --needs").out.splitlines()
+    (line,) = [line for line in lines if line.startswith("    batch_size ")]
+    assert line.endswith("(default: 128)")
+    assert "    topofl run experiment.toml --set algorithm=dsgd,lr=0.5" in lines
+    (row,) = rows("list topology matcha")
+    assert [one["name"] for one in row["parameters"]] == ["base", "budget", "seed"]
+    assert row["example"] == "matcha,base=(grid:16),budget=0.5,seed=0"
+    assert shell("list compressor top_k").out.endswith("example:\n    top_k(share=0.5)\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("list topology matchaa", "there is no topology 'matchaa'; did you mean 'matcha'?"),
+        ("list topology complete", "did you mean 'fully_connected'?"),
+        ("list algorithm zzzzzz", "no algorithm 'zzzzzz'; topofl list algorithm has all"),
+        ("spectral complete:8", "there is no topology 'complete'; did you mean 'fully_connected'?"),
+    ],
+)
+def test_names_that_are_not_there_suggest_what_was_meant(line, said, fails):
+    assert said in fails(line)
+
+
+def test_every_parameter_of_a_graph_has_a_meaning():
+    for row in index()["topology"]:
+        assert [one["name"] for one in row["parameters"] if not one.get("meaning")] == []
 
 
 @pytest.fixture

@@ -29,7 +29,18 @@ def test_it_prints_reasons_and_warnings(shell):
     printed = shell(f"{LINE} --per-node 3 --seed 1").out
     assert "\nH_10: label heterogeneity of neighborhoods that is left" in printed
     assert "no model given" not in printed  # MB are those of logistic regression
-    assert "Warning: the predicted rounds are fitted to a number of nodes" in printed
+    assert printed.startswith("Warning: the predicted rounds are fitted to a number of nodes")
+
+
+def test_the_first_graphs_are_compared_by_the_command_that_is_printed(shell, rows):
+    printed = shell(f"{LINE} --per-node 3 --seed 1")
+    found = rows(f"{LINE} --per-node 3 --seed 1")
+    (command,) = [line for line in printed.err.splitlines() if "topofl spectral " in line]
+    compared = rows(command.partition(", topofl ")[2])
+    assert [row["H_10"] for row in compared] == pytest.approx([row["H_10"] for row in found[:3]])
+    for row in found:
+        name, arguments = parse_spec(row["spec"])
+        assert build_topology(name, arguments).value.n == 12  # also without data
 
 
 @pytest.mark.slow
@@ -51,7 +62,7 @@ def test_markdown_and_picture(shell, tmp_path):
     path = tmp_path / "rounds.png"
     printed = shell(f"{LINE} --markdown --plot {path}").out
     assert "| graph | rounds / complete |" in printed
-    assert "\nWarning: the predicted rounds are fitted to" in printed
+    assert printed.startswith("Warning: the predicted rounds are fitted to")
     assert "- H_10: label heterogeneity" in printed
     assert path.stat().st_size > 1000
 

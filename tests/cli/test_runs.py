@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import topofl
 from tests.rows.commands import BASE
+from topofl import algorithms, data, models, topologies
 from topofl.history import History
 from topofl.runs import RunStore
 
@@ -30,6 +32,35 @@ def test_a_sweep_is_listed_filtered_and_removed(shell, rows):
     shell(f"runs store --where key={row['key']} --remove")
     (left,) = RunStore(Path("store")).runs()
     assert left.key != row["key"]
+
+
+@pytest.mark.parametrize("place", ["prepare_fork", "import_module"])
+def test_a_sweep_that_is_interrupted_before_its_first_run_says_how_it_goes_on(
+    place, shell, monkeypatch
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"topofl.cli.programs.{place}", interrupted)
+    said = "topofl: interrupted while no run was in progress; start the same sweep again to go on\n"
+    assert shell("sweep base.toml --seeds 2 --jobs 2", 1).err == said
+
+
+def test_saved_histories_are_cited_and_are_not_listed(shell, fails):
+    clients = data.iid(data.digits(), n=4, seed=0)
+    for name, method in {"a": algorithms.dsgt(lr=0.1), "b": algorithms.extra(lr=0.1)}.items():
+        topofl.run(
+            method, model=models.logistic_regression(64), clients=clients,
+            topology=topologies.ring(4), rounds=1, seed=0,
+        ).save(f"saved/{name}")  # fmt: skip
+    cited = shell("runs saved --bibtex").out
+    assert cited == topofl.citations([History.load("saved/a"), History.load("saved/b")])
+    assert "% extra" in cited
+    assert "% extra" not in shell("runs saved/a --bibtex").out
+    for line in ("runs saved", "runs saved/a --bibtex --where run.seed=0"):
+        said = fails(line)
+        assert "which holds what History.save wrote, without settings to list or select by" in said
+        assert "compare by topofl compare saved/a, or cite by topofl runs saved" in said
 
 
 def test_points_of_a_file_and_random_points(shell):

@@ -210,3 +210,15 @@ def test_equal_graphs_of_a_run_are_one_row_of_text(shell, rows, toml):
     assert row.startswith(f"0 to {last} ")
     assert f"| 0 to {last} |" in shell("graphs a --about structure --markdown").out
     assert len(pd.read_csv("t.csv")) == len(rows("graphs a --about structure")) == last + 1
+
+
+def test_graphs_without_a_period_show_their_expected_gap(shell, rows):
+    spec = "matcha,base=(grid:9),budget=0.5,seed=0"
+    printed = shell(f"spectral '{spec}' ring:9 --rounds 20").out
+    assert "expected gap: guaranteed relative decrease of squared consensus distance" in printed
+    assert "or metrics.expected_gap(sequence, rounds=...)" in printed
+    graph = topologies.matcha(topologies.grid(9), budget=0.5, seed=0)
+    wanted = metrics.expected_gap(graph, rounds=20)
+    assert f" {wanted:.4g}" in printed
+    assert rows(f"spectral '{spec}' --rounds 20")[0]["expected gap"] == pytest.approx(wanted)
+    assert "expected gap" not in shell("spectral ring:9 one_peer_exponential:8").out

@@ -48,6 +48,29 @@ def test_minibatches_do_not_depend_on_the_graph():
     assert same(first, second)
 
 
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        (algorithms.fedavg(lr=0.1), "communicate through a server only"),
+        (algorithms.centralized(lr=0.1), "trains one model on all data"),
+        (algorithms.local_only(lr=0.1), "exchanges nothing"),
+        (algorithms.dsgd(lr=0.1), None),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_topologies_that_a_method_ignores_raise_one_warning(method, why, recwarn):
+    warnings.simplefilter("always")
+    run(method, rounds=1, topology=None if why else topologies.ring(6))
+    assert not recwarn.list
+    if why:
+        history = run(method, rounds=1)
+        assert history.n_rounds == 1, "the run goes on"
+        (warning,) = recwarn.list
+        assert str(warning.message).startswith(f"`topology` is ignored by {method.name}: ")
+        assert why in str(warning.message)
+        assert warning.filename == runs.__file__, "it points at the caller"
+
+
 @pytest.mark.parametrize("init", ["common", "independent", "given"])
 def test_initial_models(init):
     model = problems.linear()

@@ -1,5 +1,6 @@
 """The leaderboard: entries state what tasks leave open; results are compared as the page says."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -196,6 +197,77 @@ def test_tables_have_entries_within_their_budget_and_say_who_is_tied(tmp_path):
     assert (tmp_path / "digits-shards.png").stat().st_size > 1000
 
 
+def rows_of(text, name):
+    """Return the cells of the rows of an entry on a page."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    return [cells for cells in rows if len(cells) > 2 and cells[1].startswith(name)]
+
+
+def test_rates_at_an_end_of_the_grid_are_marked(tmp_path):
+    rates = {"low": 0.3, "middle": 1.0, "high": 10.0}
+    for name, lr in rates.items():
+        tried = {"0.3": 0.5, "1": 0.5, "10": 0.5}
+        replace(result(name, [0.5] * 5, 1), lr=lr, tried=tried).save(tmp_path)
+    replace(result("alone", [0.5] * 5, 1), lr=1.0, tried={"1": 0.5}).save(tmp_path)
+    text = build(tmp_path).read_text()
+    written = {name: {cells[-1] for cells in rows_of(text, name)} for name in (*rates, "alone")}
+    assert written == {
+        "low": {"0.3 (smallest)"},
+        "middle": {"1"},
+        "high": {"10 (largest)"},
+        "alone": {"1"},
+    }
+
+
+def test_own_code_is_recorded_with_what_it_imports_and_marked_on_the_page(tmp_path):
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "ownhelpers.py").write_text("from topofl import topologies\n\nmake = topologies.ring\n")
+    (code / "ownunused.py").write_text("")
+    (code / "owngraph.py").write_text(
+        "def graph(n):\n    import ownhelpers\n\n    return ownhelpers.make(n)\n"
+    )
+    text = '[[entry]]\nname = "own"\ntopology = "owngraph:graph"\n'
+    own, ours = read_entries(written(code, text + '[[entry]]\nname = "ours"\ntopology = "ring"'))
+    short = replace(SHARDS, rates=(0.5,))
+    found = run_entry(own, short, store=tmp_path / "store", progress=False)
+    assert found.own_code == {
+        name: hashlib.sha256((code / name).read_bytes()).hexdigest()
+        for name in ("owngraph.py", "ownhelpers.py")
+    }
+    found.save(tmp_path / "board")
+    other = run_entry(ours, short, store=tmp_path / "store", progress=False)
+    assert other.own_code == {}
+    other.save(tmp_path / "board")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("topofl.leaderboard.page.tasks", lambda: (short,))
+        page = build(tmp_path / "board").read_text()
+    assert {cells[1] for cells in rows_of(page, "ou")} == {"ours"}
+    assert {cells[1] for cells in rows_of(page, "ow")} == {"own (*own code*)"}
+
+
+def test_ranks_of_an_entry_are_printed_by_budget(tmp_path, capsys):
+    for name, level, models in [("first", 0.8, 4), ("second", 0.7, 2), ("third", 0.6, 2)]:
+        result(name, [level] * 5, models).save(tmp_path)
+    assert main(["leaderboard", "build", "--out", str(tmp_path), "--entry", "third"]) == 0
+    said = capsys.readouterr().out
+    assert "written: " in said
+    table = leaderboard.ranks(tmp_path, "third")
+    assert str(table) in said
+    titles = [f"At most {budget} models per node and round" for budget in (2, 4, 9)]
+    assert [row[:4] for row in table.rows] == [
+        ("digits-shards", titles[0], 2, 2),
+        ("digits-shards", titles[1], 3, 3),
+        ("digits-shards", titles[2], 3, 3),
+    ]
+    assert table.rows[0][4] == "10.0 (10.0 to 10.0)"
+    assert main(["leaderboard", "build", "--out", str(tmp_path), "--entry", "thirst"]) == 2
+    said = capsys.readouterr().err
+    assert "`--entry` must name an entry with results, got 'thirst'; did you mean 'third'?" in said
+    assert main(["leaderboard", "run", "a.toml", "--entry", "third"]) == 2
+    assert "`--entry` must be given to build, not to run" in capsys.readouterr().err
+
+
 def test_results_of_another_version_of_a_task_are_refused(tmp_path):
     path = result("a", [0.5] * 5, 1).save(tmp_path)
     values = json.loads(path.read_text())
@@ -215,6 +287,8 @@ def test_results_of_another_version_of_a_task_are_refused(tmp_path):
         ({"worst": ["a"] * 5}, "must be a result that topofl leaderboard run wrote"),
         ({"entry": {"name": 3}}, "must be a result that topofl leaderboard run wrote"),
         ({"entry": {"name": "b"}}, "must have the name of its entry, b.json; rename it"),
+        ({"own_code": 3}, "must be a result that topofl leaderboard run wrote"),
+        ({"tried": {"a": 1}}, "must be a result that topofl leaderboard run wrote"),
         ({"models": None}, "must be a result that topofl leaderboard run wrote"),
     ],
 )

@@ -645,6 +645,11 @@ PHASES = rows(
         ("*", "`head` must leave some parameters, '*' matches all"),
     ),
     *values(
+        lambda method: started(method),  # of a linear model
+        (algorithms.moon(0.1, head="1"), "`head` must leave some parameters, '1' matches all"),
+        (algorithms.feddecorr(0.1, head="1"), "`head` must leave some parameters, '1' matches"),
+    ),
+    *values(
         lambda given: started(algorithms.fedbn(0.1, **given), None, headed("head", 8)),
         (
             {},

@@ -124,6 +124,7 @@ WRONG = [
     ("compare a --columns ''", "`--columns` must name at least one column, got none; omit it f"),
     ("compare a --baseline ring", "`--baseline` must come with --group-by"),
     ("compare a --over ring", "`--over` must come with --group-by"),
+    ("compare a --equal megabytes", "`--equal` must come with --group-by"),
     ("compare a --kind band", "`--kind` must come with --group-by"),
     ("compare a --band range", "`--band` must come with --group-by"),
     ("compare store", "add --group-by"),

@@ -127,6 +127,14 @@ VALUES = [
         built(run={"rounds": 3, "buffers": "own"}),
         run(compute={"buffers": "own"}),
     ),
+    (
+        (
+            "[run] takes rounds, seed, init, progress, not 'evaluation'; write it in a",
+            "[evaluation]",
+        ),
+        built(run={"rounds": 3, "evaluation": {"every": 1}}),
+        run(evaluation={"every": 1}),
+    ),
     ("not 'every'; write it in [evaluation] or [saving]", run(compute={"every": 2})),
     ("[run] `rounds` must be at least 1, got 0", built(run={"rounds": 0}), run()),
     (

@@ -95,6 +95,14 @@ VALUE_ERRORS = {
         lambda: grouped(baseline="rong"),
         lambda: grouped(baseline="ring"),
     ),
+    ("`equal` must be one of 'rounds', 'megabytes', 'seconds', 'messages', got", "'megabytes'"): (
+        lambda: grouped(equal="megabyte"),
+        lambda: grouped(equal="megabytes"),
+    ),
+    ("`equal` must be recorded by all runs, 6 of", "have no seconds", "take 'rounds'"): (
+        lambda: grouped(equal="seconds"),
+        lambda: grouped(equal="rounds"),
+    ),
     "must have settings of `by`, topology": lambda: grouped(baseline={"topolgy": "ring"}),
     "must have a value of topology, ring, st": lambda: grouped(baseline={"topology": "rong"}),
     "must have a value of at least one setting, got {}": lambda: grouped(baseline={}),

@@ -5,11 +5,13 @@ import importlib
 import io
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -173,10 +175,37 @@ def test_interrupted_groups_are_trained_again(tmp_path, groups, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(work, "reporter", lambda *_: interrupt)
-    with pytest.raises(SweepInterrupted, match="with 0 of 2 runs finished"):
+    said = "with 0 of 2 runs finished in .*; 2 that were trained together begin again; start the"
+    with pytest.raises(SweepInterrupted, match=said) as raised:
         sweep(EQUAL, None, seeds=2, store=tmp_path, progress=False)
+    copy = pickle.loads(pickle.dumps(raised.value))
+    assert (str(copy), copy.lost) == (str(raised.value), 2)
     monkeypatch.undo()
     assert len(sweep(EQUAL, None, seeds=2, store=tmp_path, progress=False).runs) == 2
+
+
+@pytest.mark.slow
+def test_groups_in_processes_that_are_interrupted_are_counted(tmp_path):
+    """Ctrl-C reaches the parent, which asks its processes to end."""
+    base = {**EQUAL, "run": {"rounds": 20_000}}
+    main, seen = threading.main_thread(), list[Path]()
+
+    def interrupt():
+        for _ in range(600):
+            seen[:] = tmp_path.rglob(PROGRESS)
+            if seen:
+                break
+            time.sleep(0.1)
+        signal.pthread_kill(main.ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(SweepInterrupted) as raised:
+        sweep(base, None, seeds=4, store=tmp_path, jobs=2, progress=False)
+    thread.join()
+    assert seen, "a run was in progress"
+    assert raised.value.done == 0
+    assert raised.value.lost in (2, 4), "one or both of two groups of two had begun"
 
 
 def test_runs_of_an_interrupted_group_that_are_done_are_reported(tmp_path, monkeypatch):

@@ -345,18 +345,98 @@ def test_notes_on_columns_that_are_left_out_are_left_out():
     runs = runs_of(topology=["ring", "star", "torus"], seeds=3)
     runs[0].curves["scores"]["accuracy"]["mean"][-1] = None
     whole = topofl.summarize(runs, "topology", baseline="ring", target=0.5)
-    interval, ended, to_target, comparisons = whole.notes
+    interval, ended, compared, to_target, comparisons = whole.notes
     assert interval == "±: 95 % interval (Student's t), averaged over run.seed"
     assert "2 comparisons" in comparisons
     for columns, expected in {
         ("topology", "runs", "reached 0.5"): (ended,),
-        ("topology", "accuracy"): (interval, ended),
+        ("topology", "accuracy"): (interval, ended, compared),
         ("topology", "std"): ("averaged over run.seed", ended),
         ("MB to 0.5",): (ended, to_target),
         ("better than ring", "rounds to 0.5"): whole.notes,
     }.items():
         assert whole.select(columns).notes == expected
-    assert whole.select(["runs", "accuracy"]).select("accuracy").notes == (interval, ended)
+    assert whole.select(["runs", "accuracy"]).select("accuracy").notes == (
+        *(interval, ended, compared),
+    )
+
+
+def runs_of_costs(**costs):
+    """Return runs of two seeds per topology, which send so many megabytes per round."""
+    return [
+        stored({"topology.name": name, "run.seed": seed}, 0.6 + 0.1 * seed, cost=cost)
+        for name, cost in costs.items()
+        for seed in range(2)
+    ]
+
+
+def test_scores_at_equal_bytes_are_those_on_the_curves_at_the_total_of_the_cheapest_run():
+    runs = runs_of_costs(ring=1, star=2, torus=3, alone=0)
+    whole = topofl.summarize(runs, "topology", baseline="ring", equal="megabytes")
+    found = whole.to_pandas().set_index("topology")
+    curves = {
+        (run.tables["topology"]["name"], run.tables["run"]["seed"]): run.curves["scores"][
+            "accuracy"
+        ]
+        for run in runs
+    }
+    for statistic, head in {"mean": "accuracy", "worst": "worst node"}.items():
+        means = {
+            name: np.mean([curves[name, seed][statistic] for seed in range(2)], axis=0)
+            for name in ("ring", "star", "torus", "alone")
+        }
+        wanted = {
+            "ring": means["ring"][4],
+            "star": means["star"][2],  # 40 MB after 20 of 40 rounds
+            "torus": means["torus"][1] + (means["torus"][2] - means["torus"][1]) / 3,
+            "alone": means["alone"][4],  # which sends nothing
+        }
+        assert found[head].to_dict() == pytest.approx(wanted)
+        if statistic == "mean":
+            assert found["minus ring"]["star"] == pytest.approx(wanted["star"] - wanted["ring"])
+    (said,) = [
+        note for note in whole.notes if note.startswith("compared at equal megabytes: 40 MB")
+    ]
+    assert "after 13.33 to 40 rounds, with scores interpolated" in said
+    assert said.endswith("; 2 that cost nothing are taken at their end")
+
+
+def test_equal_bytes_can_turn_a_verdict():
+    """All groups reach the same at the end, and star has sent twice as much by then."""
+    runs = runs_of_costs(ring=1, star=2)
+    at_end = topofl.summarize(runs, "topology", baseline="ring").to_pandas()
+    assert at_end["minus ring"].abs().max() == 0
+    equal = topofl.summarize(runs, "topology", baseline="ring", equal="megabytes").to_pandas()
+    assert equal["minus ring"][1] < -0.1
+
+
+@pytest.mark.parametrize(
+    ("equal", "said"),
+    [
+        (
+            None,
+            "compared at equal rounds, after 40 rounds, not at equal bytes: runs have sent 40 to",
+        ),
+        (
+            "messages",
+            "compared at equal messages: 800 messages, all that the cheapest run spends, af",
+        ),
+        ("rounds", "compared at equal rounds: 40 rounds, all that the cheapest run spends, with"),
+    ],
+)
+def test_where_groups_are_compared_is_said(equal, said):
+    runs = runs_of_costs(ring=1, star=2)
+    whole = topofl.summarize(runs, "topology", baseline="ring", equal=equal)
+    assert [note for note in whole.notes if note.startswith(said)]
+    assert said in str(whole)
+    at_end = topofl.summarize(runs, "topology", baseline="ring").to_pandas()
+    pd.testing.assert_frame_equal(whole.to_pandas(), at_end)
+
+
+def test_groups_without_baseline_or_cost_are_not_said_to_be_compared():
+    assert "compared" not in str(topofl.summarize(runs_of_costs(ring=1, star=2), "topology"))
+    same = topofl.summarize(runs_of_costs(ring=1, star=1), "topology", baseline="ring")
+    assert "compared at equal rounds, after 40 rounds" in same.notes
 
 
 def test_columns_are_selected_for_all_formats(tmp_path):

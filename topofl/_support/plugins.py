@@ -15,7 +15,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.machinery import PathFinder
@@ -139,6 +139,28 @@ def _entry_points_of(package: "metadata.Distribution", group: str) -> list[Entry
         return []
 
 
+MEANT = {
+    "topology": {
+        **dict.fromkeys(("complete", "complete_graph", "full", "all_to_all"), "fully_connected"),
+        "watts_strogatz": "small_world",
+    }
+}
+"""What others call some graphs, by kind; these are suggested, and are no names here."""
+
+
+def suggestion(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for a name that others use, or else for the nearest one.
+
+    Examples
+    --------
+    >>> suggestion("topology", "complete", ["complete_bipartite", "fully_connected"])
+    "; did you mean 'fully_connected'?"
+    """
+    if (meant := MEANT.get(kind, {}).get(name)) in (known := list(known)):
+        return f"; did you mean {meant!r}?"
+    return did_you_mean(name, known)
+
+
 def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function:
     """Return the object with a name: a value of `ours`, an entry point, or ``module:function``.
 
@@ -171,7 +193,7 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
         if _is_importable(f"{module}.py"):
             hint = f"; of the module {module}, write {module}:{own or 'function'}"
         else:
-            hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            hint = suggestion(kind, name, known) or f"; there are {', '.join(known)}"
         raise ValueError(f"there is no {kind} {name!r}{hint}")
     own = name.partition(":")[0]
     remedy = f"; to use topofl's own, put the number of nodes after the colon, as in {own}:100"

@@ -40,12 +40,12 @@ class Call:
         ]
         return f"topologies.{self.function.__name__}({', '.join(words)})"
 
-    @property
-    def spec(self) -> str:
-        """The text that stands for it in configuration files and on the command line."""
+    def spec(self, n: int) -> str:
+        """Return the text that stands for it, with n nodes, in configurations and in the shell."""
         given = {key: value for key, value in self._given().items() if key != "n"}
-        words = [f"{key}={_word(value)}" for key, value in given.items()]
-        return ",".join([self.function.__name__, *words])
+        words = [f"{key}={_word(value, n)}" for key, value in given.items()]
+        size = f":{n}" if "n" in signature(self.function).parameters else ""
+        return ",".join([f"{self.function.__name__}{size}", *words])
 
     @property
     def label(self) -> str:
@@ -79,9 +79,9 @@ def _argument(key: str, value: Any) -> str:
     return repr(value) if key == "n" else f"{key}={value!r}"
 
 
-def _word(value: Any) -> str:
+def _word(value: Any, n: int) -> str:
     """Return a value in a spec; the base graph is in parentheses."""
-    return f"({value.spec})" if isinstance(value, Call) else str(value)
+    return f"({value.spec(n)})" if isinstance(value, Call) else str(value)
 
 
 BYTES_PER_NUMBER = 4

@@ -155,24 +155,25 @@ class Recommendation:
         return self._table(explained=True)
 
     def to_markdown(self) -> str:
-        """Return the table in Markdown, followed by what its columns are, and warnings."""
+        """Return warnings and the table in Markdown, followed by what its columns are."""
         legend = "\n".join(f"- {line}" for line in self._legend())
-        notes = (f"\n{note}" for note in self._notes())
-        return "\n".join([self.table.to_markdown(), "", legend, *notes])
+        first = (f"{note}\n" for note in self._warned())
+        return "\n".join([*first, self.table.to_markdown(), "", legend, *self._fit()])
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a DataFrame with one row per candidate."""
         return self.table.to_pandas()
 
     def __str__(self) -> str:
-        """Return the table, reason and code of the first candidates, and warnings."""
-        lines = [str(self._table(explained=False)), ""]
+        """Return warnings, the table, and reason and code of the first candidates."""
+        first = [textwrap.fill(note, 120) for note in self._warned()]
+        lines = [*first, *[""][: len(first)], str(self._table(explained=False)), ""]
         for place, candidate in enumerate(self.candidates[:EXPLAINED], start=1):
             lines.append(f"{place}. {candidate.code}")
             lines.append(f'   In a configuration file: topology = "{candidate.spec}"')
             lines.append(f"   {candidate.reason}")
-        notes = (textwrap.fill(note, 120) for note in self._notes())
-        return "\n".join([*lines, "", *self._legend(), "", *notes])
+        fit = (textwrap.fill(note, 120) for note in self._fit())
+        return "\n".join([*lines, "", *self._legend(), *fit])
 
     __repr__ = __str__
 
@@ -183,9 +184,12 @@ class Recommendation:
             f"<br>{escape(candidate.reason)}</li>"
             for candidate in self.candidates[:EXPLAINED]
         )
-        notes = (*self._legend(), *self._notes())
+        first, last = (
+            "".join(map(paragraph, notes))
+            for notes in (self._warned(), [*self._legend(), *self._fit()[1:]])
+        )
         table = self._table(explained=False)._repr_html_()
-        return f"{table}<ol>{items}</ol>{''.join(map(paragraph, notes))}"
+        return f"{first}{table}<ol>{items}</ol>{last}"
 
     def plot(self, ax: "Axes | None" = None) -> "Figure":
         """Draw the predicted rounds of the first candidates with intervals, and return the figure.
@@ -208,12 +212,14 @@ class Recommendation:
         ax.set(xlabel=f"predicted {what}", title=self.budget)
         return figure_of(ax)
 
-    def _notes(self) -> list[str]:
-        fit = f"Predicted rounds are fitted to {self.fitted_to}."
-        return [
-            *(f"Warning: {text}." for text in self.warnings),
-            *([] if self.best.rounds is None else [fit]),
-        ]
+    def _warned(self) -> list[str]:
+        return [f"Warning: {text}." for text in self.warnings]
+
+    def _fit(self) -> list[str]:
+        """Return an empty line and to what rounds are fitted; nothing without predicted rounds."""
+        if self.best.rounds is None:
+            return []
+        return ["", f"Predicted rounds are fitted to {self.fitted_to}."]
 
     def _legend(self) -> list[str]:
         """Return one line per column: what it is, and whether small or large values are good."""
@@ -540,7 +546,7 @@ def _measuring(
             bytes=None if message is None else costs["messages"] * message,
             reason=_reason(terms, left, on_ring, whole, hops) + _links(graph),
             code=call.code,
-            spec=call.spec,
+            spec=call.spec(len(counts)),
             **costs,
         )
 

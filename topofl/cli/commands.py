@@ -70,14 +70,17 @@ def new(
 
 def list_names(
     kind: Annotated[str | None, {"nargs": "?", "choices": KINDS_OF_NAMES}] = None,
+    name: Annotated[str | None, {"nargs": "?"}] = None,
     needs: bool = False,
 ) -> None:
-    """List the names for specs and configurations.
+    """List the names for specs and configurations, or what one of them takes.
 
     Parameters
     ----------
     kind : KIND
         list only this kind: %(choices)s
+    name : NAME
+        print only the parameters of this name, with what they mean, and an example
     needs
         also list what algorithms require of graphs and weights
 
@@ -85,6 +88,7 @@ def list_names(
     --------
     topofl list
     topofl list topology
+    topofl list topology matcha
     topofl list algorithm --needs
     topofl list topology --json
     """

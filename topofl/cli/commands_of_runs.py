@@ -180,7 +180,7 @@ def runs(
     traceback
         with --failed: whole tracebacks
     bibtex
-        print the BibTeX entries of what the runs used
+        print the BibTeX entries of what the runs used, also of folders of History.save
     remove
         remove these runs; needs --where or --failed
 
@@ -205,6 +205,7 @@ def compare(
     group_by: str | None = None,
     baseline: str | None = None,
     over: str | None = None,
+    equal: Literal["rounds", "messages", "megabytes", "seconds"] | None = None,
     plot: Path | None = None,
     x: Literal["rounds", "steps", "megabytes", "seconds"] | None = None,
     kind: Literal["band", "violin", "nodes", "pareto", "heat_map"] | None = None,
@@ -234,6 +235,9 @@ def compare(
         with --group-by: paired differences to this group; a value, or setting=value
     over : NAMES
         with --group-by: settings other than seeds to average over on purpose
+    equal
+        with --group-by: scores and verdicts at an equal cost of all runs, the total of the cheapest
+        (default: at the end of each run)
     plot : FILE
         draw scores against --x, or --kind for groups (.png, .pdf, .svg)
     x
@@ -252,6 +256,7 @@ def compare(
     topofl compare runs/*
     topofl compare runs/ring runs/dcliques --target 0.85 --plot accuracy.png
     topofl compare runs/* --group-by topology --baseline ring --target 0.8
+    topofl compare runs/* --group-by topology --baseline ring --equal megabytes
     topofl compare runs/* --group-by topology,alpha --latex --plot curves.pdf --kind band
     topofl compare runs/* --group-by topology --latex --columns topology,accuracy,std
     """
@@ -261,6 +266,7 @@ def leaderboard(
     action: Literal["run", "build"],
     entries: Annotated[Sequence[Path], {"nargs": "*"}] = (),
     tasks: Sequence[str] | None = None,
+    entry: str | None = None,
     out: Path = Path("leaderboard"),
     store: Path = Path("runs/leaderboard"),
     data: Path | None = None,
@@ -277,6 +283,8 @@ def leaderboard(
         files with a name and the tables topology, mixing and algorithm, or several [[entry]]
     tasks : TASK
         which tasks (default: all that need no files)
+    entry : NAME
+        build: print the rank of the entry of this name, by task and budget
     out : DIR
         folder of the results (default: leaderboard)
     store : DIR
@@ -292,7 +300,7 @@ def leaderboard(
     --------
     topofl leaderboard run mine.toml
     topofl leaderboard run mine.toml --tasks digits-shards --jobs 2
-    topofl leaderboard build
+    topofl leaderboard build --entry "My graph"
     """
 
 

@@ -2,12 +2,20 @@
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from topofl._spec import at
 from topofl._support.calls import parse_value
 from topofl._support.table import NotApplicable, Spread, Table
-from topofl.cli.output import check_picture, print_notes, print_table, save_picture, with_columns
+from topofl.cli.output import (
+    by_options,
+    check_picture,
+    print_notes,
+    print_table,
+    save_picture,
+    with_columns,
+)
 from topofl.history import SECONDS, History, compare_histories, over_nodes, why_not_scored
 from topofl.metrics.cost import REDUCED, costs_of_run
 from topofl.runs.folder import load_finished, unfinished_run
@@ -50,7 +58,7 @@ def _compare_runs(options: Namespace) -> None:
                 f"{path} is a store of runs, which are compared in groups; add --group-by, as in "
                 "--group-by topology, or list them by topofl runs"
             )
-    for name in ("baseline", "over", "kind", "band"):
+    for name in ("baseline", "over", "equal", "kind", "band"):
         if getattr(options, name) is not None:
             raise ValueError(
                 f"`--{name}` must come with --group-by, got it without; add --group-by topology"
@@ -193,12 +201,14 @@ def _compare_groups(options: Namespace) -> None:
         baseline=_baseline(options.baseline),
         over=_words(options.over),
         hardware=options.hardware,
+        equal=options.equal,
     )
     summary = with_columns(summary, options.columns)
     if options.plot is not None:
         entries = summary.runs.entries
         _check_seconds(options, [one.name for one in entries if not one.curves.get("seconds")])
         save_picture(_figure(summary, options), options.plot)
+    summary = replace(summary, compared=by_options(summary.compared, ["equal"]))
     print_table(summary.numbers, options, rounded=summary, notes=summary.notes)
 
 

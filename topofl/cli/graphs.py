@@ -16,7 +16,9 @@ from topofl._support.calls import is_graph_file, named, parse_spec, table_of
 from topofl._support.check import check_int, shown
 from topofl._support.datasets import MARKERS, dataset_folder
 from topofl._support.table import Table
+from topofl.advice import Recommendation
 from topofl.advice import recommend as ranked
+from topofl.advice.recommend import EXPLAINED
 from topofl.cli.output import check_picture, print_notes, print_table, save_picture
 from topofl.config.experiment import build_clients, build_rule
 from topofl.data import READERS, Partition
@@ -33,7 +35,8 @@ def spectral(options: Namespace) -> None:
     """Print a table that compares graphs; with ``--html``, also write a page."""
     _check_needs_data(options)
     if options.html is None:
-        _print(_build_and_compare(options)[2], options)
+        graphs, _, table, _ = _build_and_compare(options)
+        _print(table, options, _asked(graphs, options))
         return
     from topofl import report  # it loads matplotlib
 
@@ -51,18 +54,30 @@ def spectral(options: Namespace) -> None:
                 notes=notes,
             )
         )
-    _print(table, options)
+    _print(table, options, _asked(graphs, options))
 
 
-def _print(table: Table, options: Namespace) -> None:
-    """Print the table, or only the columns that decide if no others were asked for."""
+def _print(table: Table, options: Namespace, asked: Sequence[str]) -> None:
+    """Print the table, or only the columns that decide, and those `asked` for."""
     if options.json or options.all or options.about is not None:
         print_table(table, options)
         return
     first = headline(table.columns[1:])
-    asked = [name for name in _words(options.metrics) if name not in first]
-    print_table(table, options, ["name", *first, *asked])
+    more = [name for name in asked if name not in first]
+    print_table(table, options, ["name", *first, *more])
     print_notes(["these numbers decide; --all prints all columns, --about GROUPS some"])
+
+
+RANDOM_GAP = "expected gap"
+"""Column of graphs without a period, which have no spectral gap."""
+
+
+def _asked(graphs: Sequence[Topology | TopologySequence], options: Namespace) -> list[str]:
+    """Return the columns of ``--metrics``, and the gap of graphs without a period if there are."""
+    asked = _words(options.metrics)
+    if options.about is None and any(graph.period is None for graph in graphs):
+        asked = list(dict.fromkeys([*asked, RANDOM_GAP]))
+    return asked
 
 
 def _words(text: str | None) -> list[str]:
@@ -96,7 +111,7 @@ def _build_and_compare(
         seed=options.seed,
         rounds=100 if options.rounds is None else options.rounds,
         about=about,
-        metrics=_words(options.metrics),
+        metrics=_words(options.metrics) if in_full else _asked(graphs, options),
     )
     others = tuple(note for note in table.notes if note != HINT)  # the shell has its own hint
     return graphs, counts, replace(table, notes=others), notes
@@ -216,6 +231,17 @@ def recommend(options: Namespace) -> None:
         found.plot(figure.subplots())
         save_picture(figure, options.plot)
     print_table(found.table, options, rounded=found, notes=found.warnings)
+    if options.data is not None and not options.json:
+        print_notes([f"to compare the first ones, {_command_of_graphs(found, options)}"])
+
+
+def _command_of_graphs(found: Recommendation, options: Namespace) -> str:
+    """Return the command that compares the first recommended graphs on the same data."""
+    words = ["topofl", "spectral", *(one.spec for one in found.candidates[:EXPLAINED])]
+    for name in ("data", "partition", "per_node"):
+        if (value := getattr(options, name)) is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join([*words, *(["--seed", str(options.seed)] if options.seed else [])])
 
 
 def _asked_for(options: Namespace) -> dict[str, Any]:

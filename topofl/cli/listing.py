@@ -8,7 +8,6 @@ import hashlib
 import inspect
 import json
 import os
-import re
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from topofl._support.files import replace_file
 from topofl._support.plugins import EntryPoint, has_entry_points, imported, resolve_name, signature
 from topofl._support.text import printable
 from topofl.cli.commands import KINDS_OF_NAMES, make_parser, path_argument
+from topofl.cli.one_name import example, lines_of, meanings, plain, row_of
 from topofl.cli.output import print_rows
 
 _SPECS = {
@@ -47,6 +47,9 @@ def list_names(options: Namespace) -> None:
     """
     kinds = [options.kind] if options.kind else KINDS_OF_NAMES
     names = index()
+    if options.name is not None:
+        _print_one(options, names[options.kind])
+        return
     if options.json:
         print_rows(row for kind in kinds for row in _json_rows(kind, names[kind], options.needs))
         return
@@ -62,6 +65,23 @@ def list_names(options: Namespace) -> None:
         own = [row["name"] for row in names[kind]]
         for offer in _offers(kind):
             print("\n      ".join(map(printable, _lines_of_offer(kind, offer, own))))
+
+
+def _print_one(options: Namespace, rows: Sequence[Row]) -> None:
+    """Print what is known of one name, also of one that an installed package offers."""
+    kind, name = options.kind, options.name
+    ours = [row["name"] for row in rows]
+    offers = [offer for offer in _offers(kind) if offer.name == name and name not in ours]
+    if offers:
+        row = _described(name, resolve_name(kind, name, {}))
+    else:
+        row = dict(row_of(kind, name, [*rows, *({"name": one.name} for one in _offers(kind))]))
+    if options.json:
+        print_rows(one for one in _json_rows(kind, [row], options.needs) if "package" not in one)
+        return
+    print("\n".join(map(printable, lines_of(kind, row, _about(row)))))
+    for need in _needs(kind).get(name, ()) if options.needs else ():
+        print(f"\nneeds{need.condition}: {need.name} ({need.meaning})")
 
 
 def _json_rows(kind: str, names: Sequence[Row], with_needs: bool) -> Iterator[Row]:
@@ -141,9 +161,14 @@ def _names() -> dict[str, list[Row]]:
     """Return the functions that specs can name, and the columns of metrics, by kind."""
     from topofl._spec import catalogue
     from topofl.metrics.compare import all_columns
+    from topofl.topologies import GENERATORS
 
+    declared = {name: one.examples for name, one in GENERATORS.items()}
     functions = {
-        kind: [_described(name, function) for name, function in found.items()]
+        kind: [
+            _described(name, function, declared.get(name, ()) if kind == "topology" else ())
+            for name, function in found.items()
+        ]
         for kind, found in catalogue().items()
     }
     columns = [
@@ -153,22 +178,25 @@ def _names() -> dict[str, list[Row]]:
     return functions | {"metric": columns}
 
 
-def _described(name: str, function: Callable[..., Any]) -> Row:
+def _described(name: str, function: Callable[..., Any], declared: Sequence[Any] = ()) -> Row:
     """Return a function with its parameters as in configurations, and what it is for."""
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters: list[Row] = []
     words: list[str] = []
+    meant = meanings(function)
     for p in signature(name, function).values():
         if p.kind is p.KEYWORD_ONLY and "*" not in words:
             words.append("*")
         default = {} if p.default is p.empty else {"default": _as_in_configuration(p.default)}
-        parameters.append({"name": p.name, **default})
+        about = {"meaning": meant[p.name]} if p.name in meant else {}
+        parameters.append({"name": p.name, **default, **about})
         words.append(p.name if p.default is p.empty else f"{p.name}={default['default']!r}")
     return {
         "name": name,
         "parameters": parameters,
-        "description": re.sub(r":[a-z]+:`~?([^`]+)`", r"`\1`", summary),  # without Sphinx's roles
+        "description": plain(summary),
         "call": f"{name}({', '.join(words)})",
+        "example": example(name, function, declared),
     }
 
 

@@ -47,9 +47,16 @@ def explore(options: Namespace) -> None:
 
 def sweep(options: Namespace) -> None:
     """Perform the runs of a sweep; processes for them import torch while this one does."""
-    if (options.jobs or 1) > 1 and not options.dry_run:
-        prepare_fork()
-    import_module("topofl.cli.runs").sweep(options)
+    try:
+        if (options.jobs or 1) > 1 and not options.dry_run:
+            prepare_fork()
+        import_module("topofl.cli.runs").sweep(options)
+    except KeyboardInterrupt as stopped:
+        if str(stopped) or options.dry_run:
+            raise
+        raise KeyboardInterrupt(
+            "interrupted while no run was in progress; start the same sweep again to go on"
+        ) from None
 
 
 def leaderboard(options: Namespace) -> None:
@@ -59,9 +66,10 @@ def leaderboard(options: Namespace) -> None:
     if options.action == "build":
         if options.entries:
             raise ValueError("`build` must be given without entries; leave them out")
-        path = str(leaderboard.build(options.out))
-        print_rows([{"written": path}]) if options.json else print(f"written: {printable(path)}")
+        _build_leaderboard(leaderboard, options)
         return
+    if options.entry is not None:
+        raise ValueError("`--entry` must be given to build, not to run; leave it out")
     if not options.entries:
         raise ValueError("name at least one ENTRY.toml; docs/leaderboard.md has an example")
     entries = leaderboard.read_entries(*options.entries)
@@ -87,6 +95,24 @@ def leaderboard(options: Namespace) -> None:
         print_rows(rows)
     if failed:
         raise CommandFailed("; ".join(failed))
+
+
+def _build_leaderboard(leaderboard: Any, options: Namespace) -> None:
+    """Write the page, and print the ranks of an entry if one is named."""
+    path = str(leaderboard.build(options.out))
+    found = None
+    if options.entry is not None:
+        try:
+            found = leaderboard.ranks(options.out, options.entry)
+        except ValueError as error:
+            raise ValueError(by_options(str(error), ["entry"])) from error
+    if options.json:
+        rows = [] if found is None else json_rows(found)
+        print_rows([{"written": path}, *rows])
+        return
+    print(f"written: {printable(path)}")
+    if found is not None:
+        print(f"\n{found}")
 
 
 def study(options: Namespace) -> None:

@@ -20,11 +20,13 @@ from topofl._support.locks import is_in_use
 from topofl._support.plugins import imported
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import plain_text, printable
-from topofl.citations import bibtex, functions_of_tables
+from topofl.citations import bibtex, citations, functions_of_tables
 from topofl.cli.commands import check_alone
 from topofl.cli.output import CommandFailed, print_notes, print_rows, print_table, runs_text
 from topofl.config.toml import names_functions, with_modules
 from topofl.engine.checkpoint import newest_round
+from topofl.history import History
+from topofl.history.files import FILES
 from topofl.runs import Failure, RunStore, StoredRun, Sweep
 from topofl.runs import sweep as perform
 from topofl.runs.execute import dask_executor, ray_executor, slurm_executor
@@ -78,6 +80,9 @@ def runs(options: Namespace) -> None:
     """Print or remove the runs of a store, or those that failed."""
     if options.bibtex and (options.failed or options.remove):
         raise ValueError("`--bibtex` must be given without --failed and --remove")
+    if saved := _saved_histories(options.store):
+        _cite(saved, options)
+        return
     store = RunStore(options.store)
     starts = [text.partition("=")[2] for text in options.where if text.startswith("key=")]
     if options.remove and not options.failed and starts and len(starts) == len(options.where):
@@ -103,6 +108,29 @@ def runs(options: Namespace) -> None:
         _print_tracebacks([entry for entry in found if isinstance(entry, Failure)], options)
     else:
         _print_table(store, found, matching, every, options)
+
+
+def _saved_histories(folder: Path) -> list[Path]:
+    """Return the folders of ``History.save`` in a folder, or the folder itself.
+
+    Those within a store or a folder of topofl run are parts of its runs.
+    """
+    if any((folder / name).exists() for name in (ABOUT, RECORD)) or any(folder.glob(f"*/{RECORD}")):
+        return []
+    places = [folder, *sorted(path for path in folder.glob("*") if path.is_dir())]
+    return [path for path in places if all((path / name).is_file() for name in FILES)]
+
+
+def _cite(saved: Sequence[Path], options: Namespace) -> None:
+    """Print what histories used; raise for what needs settings, which they do not have."""
+    if not options.bibtex or options.where:
+        example = shlex.join(map(printable, map(str, saved[:1])))
+        raise ValueError(
+            f"STORE must be a store or hold folders of topofl run, got {options.store}, which "
+            "holds what History.save wrote, without settings to list or select by; compare by "
+            f"topofl compare {example}, or cite by topofl runs {options.store} --bibtex"
+        )
+    print(citations([History.load(path) for path in saved]), end="")
 
 
 def _remove_by_key(store: RunStore, starts: Sequence[str], options: Namespace) -> None:

@@ -59,8 +59,9 @@ from topofl.data import (
     with_validation,
 )
 from topofl.engine import Compute, Evaluation, Saving, run
+from topofl.engine.graph_checks import why_ignored
 from topofl.engine.network import copy_of_trained
-from topofl.engine.requests import NotTogether, Setup, Trace
+from topofl.engine.requests import NotTogether, Setup
 from topofl.engine.run import run_of, run_together
 from topofl.engine.setup import resolve
 from topofl.estimate import Estimate, estimate
@@ -378,10 +379,11 @@ def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
     asked = experiment._parts | {name: options[name] for name in _CHECKED}
     with _naming_table(), plain_torch(options["compute"].device):  # raises errors of the run
         setup = resolve(**asked)
-    trace = setup.trace
-    uses_topology = trace.needs_topology or trace.chooses
-    ignored = () if uses_topology or experiment.topology is None else (_ignored(experiment, trace),)
-    known = {"uses_topology": uses_topology, "notes": (*experiment.notes, *ignored)}
+    notes, why = list(experiment.notes), why_ignored(setup.trace)
+    if why and experiment.topology is not None:
+        what = f"{experiment.algorithm.name} ignores {experiment.topology.name}"
+        notes.append(f"[topology] {what}: {why}")
+    known = {"uses_topology": not why, "notes": tuple(notes)}
     kept = options["init"] == "given" or _keeps_values(experiment.model)
     return replace(experiment, **known, checked=None if kept else (asked, setup))
 
@@ -396,25 +398,18 @@ def _keeps_values(model: nn.Module) -> bool:
 
 
 def _check_place(what: str, keys: Iterable[str], known: Sequence[str]) -> None:
-    """Raise ``ValueError`` for an option of a run that belongs to another table."""
+    """Raise ``ValueError`` for an option of a run that belongs to another table, or is one."""
     for key in keys:
+        if key in TABLES and key not in known:
+            raise ValueError(
+                f"{what} takes {', '.join(known)}, not {key!r}; write it in a table of its own, "
+                f"[{key}]"
+            )
         places = [f"[{name}]" for name, own in _OPTIONS.items() if key in own]
         if places and key not in known:
             raise ValueError(
                 f"{what} takes {', '.join(known)}, not {key!r}; write it in {' or '.join(places)}"
             )
-
-
-def _ignored(experiment: Experiment, trace: Trace) -> str:
-    """Return the note that the algorithm does not use the topology of the experiment."""
-    why = "its nodes communicate through a server only"
-    if not trace.uses_server:
-        why = (
-            "it trains one model on all data"
-            if experiment.algorithm.pooled
-            else "it exchanges nothing, or along edges of its own"
-        )
-    return f"[topology] {experiment.algorithm.name} ignores {experiment.topology.name}: {why}"
 
 
 @contextmanager

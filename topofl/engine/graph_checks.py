@@ -50,6 +50,17 @@ def check_topology(
     return replace(graphs, generate=members.__getitem__)
 
 
+def why_ignored(trace: Trace) -> str:
+    """Return why a run does not use the topology that it is given; empty if it does."""
+    if trace.needs_topology or trace.chooses:
+        return ""
+    if trace.uses_server:
+        return "its nodes communicate through a server only"
+    if trace.algorithm.pooled:
+        return "it trains one model on all data"
+    return "it exchanges nothing, or along edges of its own"
+
+
 def with_graphs(setup: Setup, *, warn: bool) -> Setup:
     """Return a setup with the graphs that its run uses, and the largest share in the average.
 

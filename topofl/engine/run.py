@@ -24,6 +24,7 @@ from topofl.callbacks import Callback, Event
 from topofl.data import Partition
 from topofl.engine.checkpoint import KEPT, Checkpoint, checkpoint_to_resume, newest_round, prune
 from topofl.engine.divergence import Diverged, DivergenceError
+from topofl.engine.graph_checks import why_ignored
 from topofl.engine.joining import history_of_others, joined_ranks, tell_history
 from topofl.engine.memory import mapped_files
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_options
@@ -85,8 +86,8 @@ def run(
     topology
         Anything :func:`topofl.as_topology` takes. Node i is client i; if nodes have labels,
         ``nodes[i]`` of the Topology is the label of client i. May be omitted if the algorithm
-        exchanges nothing; ignored if a server averages, as in :func:`topofl.algorithms.fedavg`,
-        without a warning, so that methods can be compared by the same call.
+        exchanges nothing; ignored if a server averages, as in :func:`topofl.algorithms.fedavg`. A
+        warning says so, and the run goes on, so that methods can be compared by the same call.
     mixing
         Weight rule applied to each round's graph, or one fixed :class:`MixingMatrix`. Default: the
         graph's own weights if it has some, else Metropolis-Hastings on undirected graphs and
@@ -170,6 +171,8 @@ def run(
     saving = as_options(Saving, saving)
     given = model, clients, rounds, seed, topology, mixing, init
     setup = resolve(algorithm, *given, evaluation, compute, task, attackers)
+    if topology is not None and (why := why_ignored(setup.trace)):
+        warn_caller(f"`topology` is ignored by {setup.algorithm.name}: {why}; leave it out")
     return run_of(setup, saving, callbacks, progress)
 
 

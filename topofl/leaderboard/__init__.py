@@ -5,7 +5,7 @@ chosen by the task's rule. See the page :doc:`Leaderboard </docs/leaderboard>`.
 """
 
 from topofl.leaderboard.entries import Entry, Task, read_entries, tasks
-from topofl.leaderboard.page import build
+from topofl.leaderboard.page import build, ranks
 from topofl.leaderboard.results import Diverged, Result, read_results, run_entry
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Result",
     "Task",
     "build",
+    "ranks",
     "read_entries",
     "read_results",
     "run_entry",

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from topofl._support.check import check_path
+from topofl._support.check import check_path, shown
 from topofl._support.table import Table
+from topofl._support.text import did_you_mean
 from topofl.leaderboard.entries import Task, tasks
 from topofl.leaderboard.results import Result, read_results
 from topofl.summary.verdicts import mean_interval
 
-__all__ = ["build"]
+__all__ = ["build", "ranks"]
 
 SLACK = 1e-9
 """Relative rounding by which a budget may be exceeded."""
@@ -74,7 +75,11 @@ def build(folder: str | os.PathLike[str]) -> Path:
     parts = ["# Leaderboard", _INTRODUCTION]
     for task, results in found:
         _draw(results, task, folder / f"{task.key}.png")
-        parts += [f"## {task.title}", _about(task), *_tables(results, task)]
+        parts += [
+            f"## {task.title}",
+            _about(task),
+            *(_table(group, title) for title, group in _groups(results, task)),
+        ]
         parts.append(f"![Accuracy over rounds against models sent, {task.title}.]({task.key}.png)")
     path = folder / "leaderboard.md"
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -87,7 +92,10 @@ means over seeds with 95 % t-intervals, in percent. Entries of rank 1 are not to
 first by their paired differences; the others are ordered by their means alone. Messages and
 models are those that a node sends per round, on average; entries of a table send at most its
 budget of either. Entries that take more than one local step per node and round compute more for
-the same messages, and have tables of their own, as do entries above all budgets."""
+the same messages, and have tables of their own, as do entries above all budgets. *Own code* marks
+entries with functions that are not topofl's, which a reviewer must have read, since messages are
+counted where a method exchanges through the engine; results have the hashes of their files. A rate
+that is marked is the smallest or the largest of the grid, beyond which a better one may lie."""
 
 
 def _about(task: Task) -> str:
@@ -99,24 +107,64 @@ def _about(task: Task) -> str:
     )
 
 
-def _tables(results: Sequence[Result], task: Task) -> list[str]:
-    """Return a table for each budget, and one for what is above all of them, if not empty.
+def ranks(folder: str | os.PathLike[str], entry: str) -> Table:
+    """Return the rank of an entry in each table of the page in which it appears.
 
-    Those with several local steps come in tables of their own.
+    Parameters
+    ----------
+    folder
+        Folder with ``TASK/ENTRY.json``.
+    entry
+        Name of the entry.
+
+    Raises
+    ------
+    ValueError
+        If no result is of that entry, or a result cannot be compared with the others.
+    OSError
+        If a file cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> ranks(tempfile.mkdtemp(), "ring")
+    Traceback (most recent call last):
+        ...
+    ValueError: `entry` must name an entry with results, got 'ring'; there are none
+    """
+    rows, known = [], dict[str, None]()
+    folder = check_path("folder", folder)
+    for task in tasks():
+        for title, group in _groups(read_results(folder, task), task):
+            known |= dict.fromkeys(one.entry["name"] for one in group)
+            for rank, behind, one in _ranked(group):
+                if one.entry["name"] == entry:
+                    rows.append((task.key, title, rank, len(group), behind or "0"))
+    if not rows:
+        there = ", ".join(map(repr, known)) or "none"
+        hint = did_you_mean(entry, known) or f"; there are {there}"
+        raise ValueError(f"`entry` must name an entry with results, got {shown(entry)}{hint}")
+    columns = ("task", "table", "rank", "entries", "behind the best")
+    return Table(columns, tuple(rows), title=entry)
+
+
+def _groups(results: Sequence[Result], task: Task) -> list[tuple[str, list[Result]]]:
+    """Return title and results of a table for each budget, and of one for what is above them all.
+
+    Those with several local steps come in tables of their own. No table is empty.
     """
     single = [one for one in results if one.steps <= 1 + SLACK]
     several = [one for one in results if one not in single]
-    parts = []
+    groups = []
     for group, ending in ((single, ""), (several, ", several local steps")):
         within: list[Result] = []
         for budget in task.budgets:
             if within := [one for one in group if _sent(one) <= budget * (1 + SLACK)]:
                 models = "model" if budget == 1 else "models"
-                title = f"At most {budget:g} {models} per node and round{ending}"
-                parts.append(_table(within, title))
+                groups.append((f"At most {budget:g} {models} per node and round{ending}", within))
         if left := [one for one in group if one not in within]:
-            parts.append(_table(left, f"More than that{ending}"))
-    return parts
+            groups.append((f"More than that{ending}", left))
+    return groups
 
 
 def _sent(result: Result) -> float:
@@ -124,15 +172,24 @@ def _sent(result: Result) -> float:
     return max(result.messages, result.models)
 
 
-def _table(results: Sequence[Result], title: str) -> str:
+def _ranked(results: Sequence[Result]) -> list[tuple[int, str, Result]]:
+    """Return rank, distance from the best in words, and result, beginning with the best."""
     ordered = sorted(results, key=lambda one: -np.mean(one.learning))
+    ranked = [(1, "", ordered[0])]
+    for place, one in enumerate(ordered[1:], 2):
+        behind, is_tied = _behind(ordered[0], one)
+        ranked.append((1 if is_tied else place, behind, one))
+    return ranked
+
+
+def _table(results: Sequence[Result], title: str) -> str:
     rows = []
-    for place, one in enumerate(ordered):
-        behind, is_tied = ("", True) if place == 0 else _behind(ordered[0], one)
+    for rank, behind, one in _ranked(results):
+        name = f"{one.entry['name']} (*own code*)" if one.own_code else one.entry["name"]
         scores = [_spread(values) for values in (one.learning, one.final, one.worst)]
         sent = f"{one.messages:.2f}", f"{one.models:.2f}", f"{one.steps:g}"
-        rank = 1 if is_tied else place + 1
-        rows.append((rank, one.entry["name"], scores[0], behind, *scores[1:], *sent, f"{one.lr:g}"))
+        rate = f"{one.lr:g} ({one.edge})" if one.edge else f"{one.lr:g}"
+        rows.append((rank, name, scores[0], behind, *scores[1:], *sent, rate))
     return Table(COLUMNS, tuple(rows), title=title).to_markdown()
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from topofl._support.check import check_path
 from topofl._version import __version__
 from topofl.engine import DivergenceError
 from topofl.leaderboard.entries import Entry, Task
+from topofl.leaderboard.own_code import own_code
 from topofl.runs import Failure, StoredRun, sweep
 
 __all__ = ["Diverged", "Result", "read_results", "run_entry"]
@@ -61,6 +62,8 @@ class Result:
         Local steps per node and round.
     software
         Versions that computed it.
+    own_code
+        SHA-256 of each file of functions that are not topofl's, by its name; empty: there are none.
 
     Examples
     --------
@@ -91,6 +94,14 @@ class Result:
     models: float
     steps: float
     software: Mapping[str, str]
+    own_code: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def edge(self) -> str:
+        """Which end of the grid of rates was best; empty: neither, or only one was tried."""
+        rates = sorted(map(float, self.tried))
+        ends = {rates[0]: "smallest", rates[-1]: "largest"} if len(rates) > 1 else {}
+        return next((end for rate, end in ends.items() if f"{rate:g}" == f"{self.lr:g}"), "")
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write ``TASK/ENTRY.json`` in a folder, and return its path.
@@ -246,6 +257,7 @@ def _result(
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+        own_code=own_code(entry.tables),  # its modules were imported for the experiment above
     )
 
 
@@ -293,7 +305,9 @@ def _read(path: Path, task: Task) -> Result:
         scores = {k: tuple(map(float, values[k])) for k in floats}
         numbers = {k: float(values[k]) for k in ("lr", "messages", "models", "steps")}
         whole = {k: tuple(map(int, values[k])) for k in ("seeds", "rounds")}
-        found = Result(**{**values, **scores, **numbers, **whole})
+        tried = {f"{float(rate):g}": score for rate, score in values["tried"].items()}
+        texts = {"tried": tried, "own_code": dict(values.get("own_code", {}))}
+        found = Result(**{**values, **scores, **numbers, **whole, **texts})
         file = Entry(found.entry["name"]).file
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} must be a result that topofl leaderboard run wrote") from error

@@ -401,7 +401,8 @@ class MixingSequence:
         if self.period is None:
             raise TopologyError(
                 f"a periodic sequence is needed, {self.name} has no period; use "
-                "metrics.measured_contraction(sequence, rounds=..., seed=...)"
+                "metrics.measured_contraction(sequence, rounds=..., seed=...) or "
+                "metrics.expected_gap(sequence, rounds=...)"
             )
         return [self.at(t) for t in range(self.period)]
 

@@ -370,6 +370,12 @@ class _Execution:
         self.live.ended(outcome)
         self.ended(outcome)
 
+    def _note_interrupted(self, found: Iterable[Outcome]) -> None:
+        """Report the runs that lose their rounds, since they were trained together."""
+        for one in found:
+            if one.state == "interrupted" and one.together and not self.store.has(one.key):
+                self.ended(one)
+
     def collect(self) -> None:
         """Report the runs that have ended, and put back those interrupted from outside."""
         for future, jobs in self._finished():
@@ -382,6 +388,7 @@ class _Execution:
                 else:
                     self._report(outcome)
             if self.executor is None and any(one.state == "interrupted" for one in found):
+                self._note_interrupted(found)
                 raise KeyboardInterrupt
 
     def _finished(self) -> Iterator[tuple[Any, list[Job]]]:
@@ -438,6 +445,7 @@ class _Execution:
             while self.active:
                 for future, jobs in self._finished():
                     found = [] if future.exception() else _found(future)
+                    self._note_interrupted(found)
                     ended = {one.key: one for one in found}
                     for job in jobs:  # a process may have ended with its runs
                         if job.key in ended and ended[job.key].state in ("done", "failed"):

@@ -125,6 +125,8 @@ class SweepInterrupted(KeyboardInterrupt):
         Number of finished runs, and of all runs.
     store
         Folder of the store.
+    lost
+        Number of runs in progress that were trained together, which have no checkpoints.
 
     Examples
     --------
@@ -132,17 +134,19 @@ class SweepInterrupted(KeyboardInterrupt):
     interrupted with 3 of 10 runs finished in runs; start the same sweep again to go on
     """
 
-    def __init__(self, done: int, total: int, store: Path) -> None:
+    def __init__(self, done: int, total: int, store: Path, lost: int = 0) -> None:
+        again = f"; {lost} that were trained together begin again" if lost else ""
         super().__init__(
-            f"interrupted with {done} of {total} runs finished in {store}; start the same sweep "
-            "again to go on"
+            f"interrupted with {done} of {total} runs finished in {store}{again}; start the same "
+            "sweep again to go on"
         )
         self.done = done
         self.total = total
         self.store = store
+        self.lost = lost
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SweepInterrupted, (self.done, self.total, self.store)
+        return SweepInterrupted, (self.done, self.total, self.store, self.lost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -428,17 +432,18 @@ def perform_points(
         executor.keep(limit)
     labels = {point.key: label_of(point.values, point.seed) for point in todo}
     jobs = [point.job for point in todo]
-    together = list[str]()
+    together, lost = list[str](), list[str]()
 
     def ended(outcome: Outcome) -> None:
-        together.extend([outcome.key] * outcome.together)
+        kept = lost if outcome.state == "interrupted" else together
+        kept.extend([outcome.key] * outcome.together)
 
     how = {"limit": limit, "progress": progress, "labels": labels, "ended": ended}
     try:
         execute(jobs, store.root, executor, **how)
     except KeyboardInterrupt:
         done = sum(store.has(point.key) for point in points)
-        raise SweepInterrupted(done, len(points), store.root) from None
+        raise SweepInterrupted(done, len(points), store.root, len(lost)) from None
     keys = [point.key for point in points]
     remove_abandoned(store.root, keys, [key for key in keys if store.has(key)])
     found = [store.find(key) for key in keys]

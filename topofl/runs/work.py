@@ -117,7 +117,7 @@ class Outcome:
     error
         Type and message of the error; empty if there is none.
     together
-        Whether it was trained together with others.
+        Whether it was trained together with others, also if these were interrupted.
     """
 
     key: str
@@ -222,6 +222,7 @@ def _performed_together(jobs: Sequence[Job], root: str) -> dict[str, Outcome]:
     that cannot be trained together; and those that fail, so that each tells why.
     """
     store, found = RunStore(Path(root)), dict[str, Outcome]()
+    begun = set[str]()
     try:
         with ExitStack() as claims, _sigterm_noted() as is_stopped:
             claimed = []
@@ -231,10 +232,12 @@ def _performed_together(jobs: Sequence[Job], root: str) -> dict[str, Outcome]:
                     if not store.has(job.key) and not (folder / CHECKPOINTS).exists():
                         claimed.append((job, folder, _built(job)))
             for group in _groups(claimed):
+                begun = {job.key for job, _, _ in group}
                 _train_together(group, store, is_stopped)
                 found |= {job.key: Outcome(job.key, "done", together=True) for job, _, _ in group}
     except KeyboardInterrupt as error:
-        return {job.key: Outcome(job.key, "interrupted", _line(error)) for job in jobs} | found
+        how = "interrupted", _line(error)
+        return {job.key: Outcome(job.key, *how, job.key in begun) for job in jobs} | found
     except Exception:  # each alone tells its error
         return found
     return found

@@ -259,6 +259,9 @@ def goes_down(score: str, best: np.ndarray, worst: np.ndarray) -> bool:
 COSTS = {"rounds": ("round", 1.0), "megabytes": ("bytes", 1e6), "seconds": ("seconds", 1.0)}
 """Column of the curves, and its unit, by the name of a cost."""
 
+EQUAL = COSTS | {"messages": ("messages", 1.0)}
+"""Costs at which runs can be compared."""
+
 AVERAGED = {MEMBERS: "partitions of the data", POSITION: "runs of unknown seeds"}
 """What notes call things that are averaged over and have no seed of their own."""
 
@@ -307,17 +310,49 @@ class Collected:
         return padded([entry.curves["scores"][self.column][name] for entry in self.entries])
 
     def cost(self, name: str) -> np.ndarray:
-        """Return the curves (R, E) of a cost of `COSTS`; those of runs that lack it are NaN.
+        """Return the curves (R, E) of a cost of `EQUAL`; those of runs that lack it are NaN.
 
-        For scores before an exchange, the bytes of that exchange do not count.
+        For scores before an exchange, what that exchange sends does not count.
         """
-        column, unit = COSTS[name]
+        column, unit = EQUAL[name]
         rows = []
         for entry in self.entries:
             early = entry.curves.get("before_exchange", {})
-            is_early = column == "bytes" and self.column in early.get("scores", ())
+            is_early = column in ("bytes", "messages") and self.column in early.get("scores", ())
             rows.append((early if is_early else entry.curves).get(column) or ())
         return padded(rows) / unit
+
+    def budget(self, name: str) -> float:
+        """Return the smallest cost of a whole run, except of runs that cost nothing.
+
+        Runs that did not end with a finite score do not count.
+
+        Raises
+        ------
+        ValueError
+            If a run did not record the cost.
+        """
+        totals = self.cost(name)[:, -1]
+        if without := [self.entries[r].name for r in np.flatnonzero(np.isnan(totals))]:
+            raise ValueError(
+                f"`equal` must be recorded by all runs, {len(without)} of {len(totals)} have no "
+                f"{name} ({', '.join(without[:3])}{', ...' if len(without) > 3 else ''}); take "
+                "'rounds'"
+            )
+        counted = totals[(totals > 0) & np.isfinite(self.statistic("mean")[:, -1])]
+        return float(counted.min(initial=np.inf))
+
+    def at_cost(self, values: np.ndarray, name: str, budget: float) -> np.ndarray:
+        """Return curves (R, E) at a cost, (R,), interpolated between evaluations.
+
+        Those that end before, or with NaN, are taken at their end.
+        """
+        found = values[:, -1].copy()
+        for r, spent in enumerate(self.cost(name)):
+            known = np.isfinite(values[r])
+            if known[-1] and spent[-1] > budget:
+                found[r] = np.interp(budget, spent[known], values[r][known])
+        return found
 
     @cached_property
     def low_is_good(self) -> bool:

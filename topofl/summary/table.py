@@ -13,7 +13,7 @@ from topofl._support.public import public
 from topofl._support.table import LINE_LIMIT, NotApplicable, Table, as_text
 from topofl._support.text import printable
 from topofl.summary.figures import KINDS
-from topofl.summary.groups import COSTS, Collected, collect
+from topofl.summary.groups import COSTS, EQUAL, Collected, collect
 from topofl.summary.pairs import Pair, pairs_with
 from topofl.summary.verdicts import CONFIDENCE, Cell, Statistic, rounded, statistic_of
 
@@ -62,6 +62,8 @@ class Summary:
         Name of the baseline; empty for none.
     columns
         Columns of the table that are shown; None: all. See :meth:`select`.
+    compared
+        Sentence on where in a run the scores are; empty: at its end.
 
     Examples
     --------
@@ -83,6 +85,7 @@ class Summary:
     pairs: Sequence[Pair] | None = None
     baseline: str = ""
     columns: tuple[str, ...] | None = None
+    compared: str = ""
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -104,6 +107,8 @@ class Summary:
                 f"{without} run{'s' * (without > 1)} ended without a finite {self.runs.column}; "
                 "means are over the others"
             )
+        if self.compared and self._has([*self._means, *self._differences]):
+            notes.append(self.compared)
         if self.target is not None and self._has(
             head for head, _ in self._of_target(self.target)[0][1:]
         ):
@@ -112,7 +117,7 @@ class Summary:
                 "reached it counts as the highest"
             )
         compared = sum(pair.n > 0 for pair in self.pairs or ())
-        if compared > 1 and self._has([f"minus {self.baseline}", f"better than {self.baseline}"]):
+        if compared > 1 and self._has(self._differences):
             notes.append(
                 f"each of the {compared} comparisons has a {100 * CONFIDENCE:g} % interval of its "
                 "own, not corrected for their number"
@@ -121,13 +126,22 @@ class Summary:
 
     def _note_on_intervals(self) -> list[str]:
         """Return what ± means, and what means are over, if columns have them."""
-        means = [HEADINGS[name].format(self.runs.column) for name in self.statistics]
+        means, of_differences = self._means, self._differences
         over = f"averaged over {text}" if (text := self.runs.averaged_text) else ""
         interval = f"±: {100 * CONFIDENCE:g} % interval (Student's t)"
-        of_differences = [f"minus {self.baseline}", f"better than {self.baseline}"]
         parts = [interval] if self._has([*means, *of_differences]) else []
         parts += [over] if over and self._has([*means, *of_differences, "std"]) else []
         return [", ".join(parts)] if parts else []
+
+    @property
+    def _means(self) -> list[str]:
+        """Headings of means."""
+        return [HEADINGS[name].format(self.runs.column) for name in self.statistics]
+
+    @property
+    def _differences(self) -> list[str]:
+        """Headings of differences to the baseline."""
+        return [f"minus {self.baseline}", f"better than {self.baseline}"]
 
     def _has(self, columns: Iterable[str]) -> bool:
         """Return whether the table shows one of these columns."""
@@ -367,6 +381,7 @@ def summarize(
     baseline: Any = None,
     over: str | Sequence[str] = (),
     hardware: Any = None,
+    equal: str | None = None,
 ) -> Summary:
     """Return means with intervals over the seeds of each group of runs, and paired differences.
 
@@ -383,7 +398,7 @@ def summarize(
         that vary. None: all settings that vary, apart from seeds; for a mapping, its names.
     column
         A column of scores, such as ``"accuracy_fine_tuned"``; None: the first one recorded.
-        Statistics are of the last evaluation.
+        Statistics are of the last evaluation, unless `equal` is given.
     target
         A score: adds how many runs reached it, and rounds, megabytes and simulated seconds until
         the mean over nodes did. Runs that never did are counted as infinite in the median.
@@ -395,13 +410,18 @@ def summarize(
     hardware
         Machines and links, as in :func:`topofl.metrics.round_time`: replaces simulated seconds by
         those that rounds take on this hardware. Reads the history of every run.
+    equal
+        ``"megabytes"``, ``"messages"``, ``"seconds"`` or ``"rounds"``: scores and verdicts are
+        those at an equal cost of all runs, the total of the cheapest one, interpolated between
+        evaluations. Runs that send nothing are taken at their end. None: at the end of each run,
+        whatever it cost.
 
     Raises
     ------
     ValueError
         If there are no runs, runs of a group differ in a setting that is neither a seed nor in `by`
         or `over`, two runs are equal in everything, a run lacks the score, a name is unknown or
-        ambiguous, or no group has seeds in common with the baseline.
+        ambiguous, no group has seeds in common with the baseline, or runs lack the cost `equal`.
     TypeError
         If an argument is of another type.
     OSError
@@ -442,7 +462,13 @@ def summarize(
     if target is not None:
         is_share = collected.column.startswith("accuracy")
         target = (check_probability if is_share else check_number)("target", target)
-    finals = {name: collected.statistic(name)[:, -1] for name in HEADINGS}
+    budget = np.inf
+    if equal is not None:
+        budget = collected.budget(check_choice("equal", equal, EQUAL))
+    finals = {
+        name: collected.at_cost(collected.statistic(name), equal or "rounds", budget)
+        for name in HEADINGS
+    }
     statistics = {
         name: statistic_of(values, collected.group_of, len(collected.groups))
         for name, values in finals.items()
@@ -453,7 +479,43 @@ def summarize(
         target,
         None if baseline is None else pairs_with(collected, finals["mean"], baseline),
         "" if baseline is None else _text(baseline, collected),
+        compared=""
+        if equal is None and baseline is None
+        else _where_compared(collected, equal, budget),
     )
+
+
+def _where_compared(collected: Collected, equal: str | None, budget: float) -> str:
+    """Return a sentence on the rounds, and the cost, at which scores are compared."""
+    name = equal or "rounds"
+    at = {one: collected.at_cost(collected.cost(one), name, budget) for one in ("rounds", name)}
+    rounds = f"after {_extent(at['rounds'])} rounds"
+    if equal is not None:
+        unit = "MB" if equal == "megabytes" else equal
+        free = int((collected.cost(equal)[:, -1] == 0).sum())
+        ends = f"; {free} that cost nothing are taken at their end" if free else ""
+        if not np.isfinite(budget):
+            return f"compared at the end of each run, {rounds}: none costs any {equal}"
+        when = "" if equal == "rounds" else f", {rounds}"
+        return (
+            f"compared at equal {equal}: {as_text(budget)} {unit}, all that the cheapest run "
+            f"spends{when}, with scores interpolated between evaluations{ends}"
+        )
+    sent = collected.cost("megabytes")[:, -1]
+    is_equal = np.ptp(at["rounds"]) == 0
+    where = "at equal rounds" if is_equal else "at the end of each run"
+    if np.isnan(sent).any() or np.ptp(sent) == 0:
+        return f"compared {where}, {rounds}"
+    return (
+        f"compared {where}, {rounds}, not at equal bytes: runs have sent {_extent(sent)} MB; "
+        "`equal` 'megabytes' compares there"
+    )
+
+
+def _extent(values: np.ndarray) -> str:
+    """Return the smallest and the largest of values as text, or the only one."""
+    low, high = (as_text(float(f"{end(values):.4g}")) for end in (np.min, np.max))
+    return low if low == high else f"{low} to {high}"
 
 
 def _text(baseline: Any, collected: Collected) -> str:

@@ -90,7 +90,8 @@ def feddecorr(
     ------
     ValueError, TypeError
         If a number is out of its range or of another type; when a run starts, if `head` is not one
-        layer.
+        layer, or has all parameters of the model, such as a logistic regression, whose features
+        are the inputs.
 
     Notes
     -----
@@ -121,11 +122,12 @@ def feddecorr(
     check_switch("server", server, auto=False)
     how = (momentum, lr_decay, weight_decay, clip)
     size = check_amount("batch_size", batch_size, least=1)
+    layer = as_part("head", head)
     decorrelation = Objective(
         "decorrelation",
         partial(_losses, strength, batch_size),
-        as_part("head", head),
-        _no_steps,
+        layer,
+        partial(_no_steps, layer),
         {"strength": strength},
     )
     training = Training(
@@ -170,8 +172,12 @@ def _correlation(features: Tensor, counted: Tensor) -> Tensor:
     return products.square().sum() / (max(width * (width - 1), 1) * number)
 
 
-def _no_steps(models: Models) -> State:
-    """Return room for the next step of each node, and for its number of examples, (n,) each."""
+def _no_steps(head: Part, models: Models) -> State:
+    """Return room for the next step of each node, and for its number of examples, (n,) each.
+
+    Raises if features are the inputs of the model, whose correlations no step can change.
+    """
+    models.columns(head.rest)
     none = partial(models.flat.new_zeros, len(models.flat), dtype=torch.int64)
     return {"step": none(), "examples": none()}
 

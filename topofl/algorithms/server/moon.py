@@ -91,7 +91,8 @@ def moon(
     ------
     ValueError, TypeError
         If a number is out of its range or of another type; when a run starts, if `head` is not one
-        layer.
+        layer, or has all parameters of the model, such as a logistic regression, whose features
+        are the inputs.
 
     Notes
     -----
@@ -121,11 +122,12 @@ def moon(
     strength = check_nonnegative("strength", strength)
     temperature = check_positive("temperature", temperature)
     check_switch("server", server, auto=False)
+    layer = as_part("head", head)
     contrast = Objective(
         "contrast",
         partial(_losses, strength, temperature),
-        as_part("head", head),
-        lambda models: {"averaged": models.flat.clone(), "before": models.flat.clone()},
+        layer,
+        partial(_compared, layer),
         {"strength": strength, "temperature": temperature},
     )
     how = (momentum, lr_decay, weight_decay, clip)
@@ -135,6 +137,12 @@ def moon(
     phases |= average_phase(server, participants)
     tuned = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
     return chain("moon", **phases, fine_tune=tuned)
+
+
+def _compared(head: Part, models: Models) -> State:
+    """Return the two models with which features are compared; raise if features are the inputs."""
+    models.columns(head.rest)  # without parameters before it, the method would be FedAvg
+    return {"averaged": models.flat.clone(), "before": models.flat.clone()}
 
 
 def _losses(
