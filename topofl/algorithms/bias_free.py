@@ -7,6 +7,7 @@ from topofl._support.public import public
 from topofl.algorithms.contract.descent import Descend, Rate, descend
 from topofl.algorithms.contract.local import Training, steps_and_rates, train
 from topofl.algorithms.contract.needs import (
+    above_minus_third,
     doubly_stochastic,
     eigenvalues_above,
     needing,
@@ -160,16 +161,9 @@ def extra(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     return chain("extra", local=train(steps, batch_size=batch_size), exchange=exchange)
 
 
-_ABOVE_MINUS_THIRD = eigenvalues_above(
-    -1 / 3,
-    "use lazy=True, or mixing weights with larger self-weights, such as "
-    "mixing=lambda graph: mixing.lazy(mixing.metropolis_hastings(graph))",
-)
-
-
 @public
 @needing(static, symmetric, doubly_stochastic)
-@needing(_ABOVE_MINUS_THIRD, when={"lazy": False})
+@needing(above_minus_third, when={"lazy": False})
 def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
     """Return D^2, decentralized training over decentralized data, also known as exact diffusion.
 
@@ -258,7 +252,7 @@ def _exact_diffusion(name: str, steps: Descend, lazy: bool, batch_size: int) -> 
 
 @public
 @needing(static, symmetric, doubly_stochastic)
-@needing(_ABOVE_MINUS_THIRD, when={"lazy": False})
+@needing(above_minus_third, when={"lazy": False})
 def edm(lr: Rate, *, momentum: float = 0.9, lazy: bool = True, batch_size: int = 128) -> Algorithm:
     """Return exact diffusion with momentum (EDM): D^2 along running averages of gradients.
 
