@@ -191,8 +191,8 @@ def proxskip(
     share = check_share("dual_lr", dual_lr)
 
     def exchange_or_skip(models: Models, state: State, round: Round) -> State:
-        # a dry run exchanges in every round
-        if models.flat.is_meta or round.rng("exchange").random() < probability:
+        drawn = round.rng("exchange").random() < probability
+        if drawn or models.flat.is_meta:  # a dry run exchanges in every round
             rate = float(steps.lr(round.t, 0))
             strength = share * probability / rate if rate > 0 else 0.0
             corrections = round.state("local")["correction"]
