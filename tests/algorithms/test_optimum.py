@@ -14,7 +14,7 @@ from tests.algorithms import harness
 from tests.algorithms.harness import ROUNDS, WHOLE, N, distances, engine, members, watched
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from tests.rows.methods import irregular
-from topofl import algorithms, topologies
+from topofl import algorithms, mixing, topologies
 from topofl.topology import from_edges
 
 LR = 0.1
@@ -208,6 +208,24 @@ def test_where_the_rate_is_0_what_is_kept_stays(name, phase, kept):
     assert torch.isfinite(seen[0][kept]).all()
     assert seen[0][kept].abs().max() > 0.01
     torch.testing.assert_close(seen[-1][kept], seen[0][kept], rtol=0, atol=0)
+
+
+def test_nids_is_exact_diffusion_whose_first_round_has_no_exchange():
+    exact = algorithms.d2(LR, **SMALL)
+    exchange = exact.phases["exchange"]
+
+    def from_the_second(models, state, round):
+        if round.t == 0 and not models.flat.is_meta:
+            return state
+        return exchange.apply(models, state, round)
+
+    phases = {**exact.phases, "exchange": exchange._replace(apply=from_the_second)}
+    clients, model = problems.ragged_clients(), problems.convolutional()
+    _, models = engine(algorithms.chain("nids", **phases), model, clients, RING)
+    nodes = harness.nodes_at_start(model, clients)
+    weights = mixing.metropolis_hastings(RING).weights.toarray()
+    naive.nids(nodes, weights, ROUNDS, lr=lambda t, k: LR)
+    torch.testing.assert_close(models.flat, nodes.flat(), rtol=0, atol=1e-12)
 
 
 @problems.by_turns(2, name=["extra", "d2", "local_gt", "led"])

@@ -206,11 +206,22 @@ def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
         If a number is out of its range or of another type; at the start of a run without `lazy`, if
         an eigenvalue of ``W`` is not above -1/3.
 
+    See Also
+    --------
+    led, proxskip : the same corrections with several local steps between two exchanges.
+
+    Notes
+    -----
+    NIDS without a proximal term and with one step size for all nodes has the same recursion from
+    ``X^1 = X^0 - lr * G^0``: it is this method with `lazy` whose first round has no exchange.
+
     References
     ----------
     Tang, Lian, Yan, Zhang and Liu, "D^2: decentralized training over decentralized data" (2018),
     Algorithm 1; Yuan, Ying, Zhao and Sayed, "Exact diffusion for distributed optimization and
-    learning, part I: algorithm development" (2019), Algorithm 1.
+    learning, part I: algorithm development" (2019), Algorithm 1; Li, Shi and Yan, "A decentralized
+    proximal-gradient method with network independent step-sizes and separated convergence rates"
+    (2019), NIDS.
 
     Examples
     --------
