@@ -124,6 +124,10 @@ LEFT_OUT |= dict.fromkeys(
         "edm",
         "momentum_tracking",
         "motef",
+        "dinno",
+        "gt_hsgd",
+        "led",
+        "proxskip",
     ),
     "was added after the study was run",
 )

@@ -1705,6 +1705,119 @@ def d2(nodes, weights, rounds, *, lr, lazy=True, momentum=0.0):
         x_before, g_before = x, g
 
 
+def led(nodes, weights, rounds, *, lr, local_steps, dual_lr=1.0, lazy=True):
+    """LED: K corrected steps from x to y, x <- V y, c <- c + dual_lr / (K lr) (y - V y)."""
+    v = (np.eye(len(nodes.modules)) + weights) / 2 if lazy else weights
+    corrections = [still(module) for module in nodes.modules]
+    for t in range(rounds):
+        for i in range(len(nodes.modules)):
+            for k in range(local_steps):
+                corrected_step(nodes, i, t * local_steps + k, corrections[i], lr(t, k))
+        length = sum(lr(t, k) for k in range(local_steps))
+        corrections = average_and_correct(nodes, v, corrections, dual_lr / length)
+
+
+def proxskip(nodes, weights, rounds, *, lr, probability, dual_lr=1.0):
+    """Decentralized ProxSkip; return the messages per round, as many as edges or none."""
+    v = (np.eye(len(nodes.modules)) + weights) / 2
+    corrections = [still(module) for module in nodes.modules]
+    told = []
+    for t in range(rounds):
+        for i in range(len(nodes.modules)):
+            corrected_step(nodes, i, t, corrections[i], lr(t, 0))
+        exchanges = stream(nodes.seed, "exchange", t).random() < probability
+        if exchanges:
+            beta = dual_lr * probability
+            corrections = average_and_correct(nodes, v, corrections, beta / lr(t, 0))
+        told.append(np.count_nonzero(v - np.diag(np.diag(v))) * exchanges)
+    return told
+
+
+def corrected_step(nodes, i, step, correction, rate):
+    """Take the step x <- x - rate (g + c) at node i."""
+    g = nodes.gradient(i, step)
+    for p, g_p, c in zip(nodes.modules[i].parameters(), g, correction, strict=True):
+        p.data.sub_(rate * (g_p + c))
+
+
+def average_and_correct(nodes, v, corrections, strength):
+    """Average the models y, and return the corrections c + strength (y - V y)."""
+    y = [copied(module) for module in nodes.modules]
+    x = mixed(v, y)
+    put(nodes.modules, x)
+    return combined(lambda c, own, mean: c + strength * (own - mean), corrections, y, x)
+
+
+def nids(nodes, weights, rounds, *, lr):
+    """NIDS without a proximal term: x1 = x0 - lr g0, x2 = V (2 x1 - x0 - lr (g1 - g0))."""
+    v = (np.eye(len(nodes.modules)) + weights) / 2
+    x_before, g_before = [], []
+    for t in range(rounds):
+        x = [copied(module) for module in nodes.modules]
+        g = [nodes.gradient(i, t) for i in range(len(nodes.modules))]
+        if t == 0:
+            put(nodes.modules, combined(lambda x0, g0: x0 - lr(0, 0) * g0, x, g))
+        else:
+            rate = lr(t, 0)
+            far = combined(
+                lambda x1, x0, g1, g0, rate=rate: 2 * x1 - x0 - rate * (g1 - g0),
+                *(x, x_before, g, g_before),
+            )
+            put(nodes.modules, mixed(v, far))
+        x_before, g_before = x, g
+
+
+def dinno(nodes, weights, rounds, *, lr, penalty, local_steps):
+    """DiNNO: K steps on f + <p, x> + penalty sum_j w_ij ||x - (x_i + x_j) / 2||^2, from x = x_i.
+
+    Before them, p <- p + penalty sum_j w_ij (x_i - x_j), except in the first round, in which nodes
+    have not received anything, and x_j is taken to be x_i.
+    """
+    n = len(nodes.modules)
+    p = [still(module) for module in nodes.modules]
+    for t in range(rounds):
+        x = [copied(module) for module in nodes.modules]
+        for i, module in enumerate(nodes.modules):
+            known = {j: x[j] if t > 0 else x[i] for j in range(n) if j != i}
+            for j, other in known.items():
+                w = weights[i, j]
+                p[i] = [
+                    dual + penalty * w * (own - far)
+                    for dual, own, far in zip(p[i], x[i], other, strict=True)
+                ]
+            for k in range(local_steps):
+                g = nodes.gradient(i, t * local_steps + k)
+                for place, now in enumerate(module.parameters()):
+                    direction = g[place] + p[i][place]
+                    for j, other in known.items():
+                        middle = (x[i][place] + other[place]) / 2
+                        direction = direction + 2 * penalty * weights[i, j] * (now.data - middle)
+                    now.data.sub_(lr(t, k) * direction)
+
+
+def gt_hsgd(nodes, weights, rounds, *, lr, beta):
+    """GT-HSGD: v <- g + (1 - beta) (v - g at the previous x), y <- W (y + v - the previous v).
+
+    Then x <- W (x - lr y).
+    """
+    tracked = [still(module) for module in nodes.modules]
+    v = [still(module) for module in nodes.modules]
+    x_before = []
+    for t in range(rounds):
+        x = [copied(module) for module in nodes.modules]
+        new = [nodes.gradient(i, t) for i in range(len(nodes.modules))]
+        if t > 0:
+            put(nodes.modules, x_before)
+            old = [nodes.gradient(i, t) for i in range(len(nodes.modules))]
+            new = combined(lambda a, kept, b: a + (1 - beta) * (kept - b), new, v, old)
+        moved = combined(lambda y, now, then: y + now - then, tracked, new, v)
+        tracked = mixed(weights, moved)
+        rate = lr(t, 0)
+        far = combined(lambda own, y, rate=rate: own - rate * y, x, tracked)
+        put(nodes.modules, mixed(weights, far))
+        x_before, v = x, new
+
+
 def push_diging(nodes, matrices, rounds, *, lr):
     """Push-DIGing: u <- P (u - lr y), v <- P v, x = u / v; return v.
 

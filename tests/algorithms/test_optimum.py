@@ -1,6 +1,7 @@
 """Corrected methods find the optimum of the mean loss, where D-SGD and push-sum do not.
 
-They are gradient tracking, SCAFFOLD, EXTRA, D^2, K-GT, Push-DIGing, S-AB and RelaySGD.
+They are gradient tracking, SCAFFOLD, EXTRA, D^2, K-GT, LED, ProxSkip, DiNNO, GT-HSGD, Push-DIGing,
+S-AB and RelaySGD.
 """
 
 import networkx as nx
@@ -13,7 +14,7 @@ from tests.algorithms import harness
 from tests.algorithms.harness import ROUNDS, WHOLE, N, distances, engine, members, watched
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from tests.rows.methods import irregular
-from topofl import algorithms, topologies
+from topofl import algorithms, mixing, topologies
 from topofl.topology import from_edges
 
 LR = 0.1
@@ -43,6 +44,12 @@ EXACT = [
     (whole("edm", momentum=0.5, lazy=False), topologies.path(N), 300),
     (whole("momentum_tracking", 0.05, momentum=0.5), RING, 300),
     (whole("momentum_tracking", 0.05, momentum=0.5), PAIRS, 300),
+    (whole("led", 0.05, local_steps=3), RING, 200),
+    (whole("led", 0.05, local_steps=3, dual_lr=0.5, lazy=False), topologies.path(N), 300),
+    (whole("proxskip", probability=0.3), RING, 400),
+    (whole("dinno", 0.05, local_steps=3), RING, 300),
+    (whole("gt_hsgd"), RING, 200),
+    (whole("gt_hsgd"), PAIRS, 200),
     (whole("push_diging"), irregular(), 200),
     (whole("push_diging"), RANDOM, 200),
     (whole("sab"), irregular(), 200),
@@ -115,6 +122,7 @@ EXPONENTIAL = topologies.exponential(N, directed=True)
 TRACKING = [
     *((algorithms.dsgt(LR, **SMALL), graph) for graph in (RING, PAIRS)),
     *((algorithms.momentum_tracking(LR, **SMALL), graph) for graph in (RING, PAIRS)),
+    *((algorithms.gt_hsgd(LR, **SMALL), graph) for graph in (RING, PAIRS)),
     (algorithms.motef(LR, gamma=0.3, compressor="top_k(0.3)", **SMALL), RING),
     (algorithms.push_diging(LR, **SMALL), topologies.random_out(N, 2, seed=2)),
     (algorithms.push_diging(LR, **SMALL), topologies.random_out(N, 1, seed=5)),
@@ -153,6 +161,8 @@ CORRECTED = [
     (algorithms.d2(LR, **SMALL), RING, "exchange"),
     (algorithms.d2(LR, lazy=False, **SMALL), topologies.path(N), "exchange"),
     (algorithms.edm(LR, **SMALL), RING, "exchange"),
+    (algorithms.led(LR, local_steps=3, **SMALL), RING, "local"),
+    (algorithms.proxskip(LR, probability=0.8, **SMALL), RING, "local"),
 ]
 
 
@@ -186,6 +196,7 @@ def test_corrections_of_frozen_nodes_still_sum_to_zero():
         ("extra", "exchange", "correction"),
         ("d2", "exchange", "correction"),
         ("local_gt", "local", "correction"),
+        ("led", "local", "correction"),
         ("scaffold", "local", "control"),
         ("qg_dsgdm", "local", "momentum"),
     ],
@@ -199,10 +210,28 @@ def test_where_the_rate_is_0_what_is_kept_stays(name, phase, kept):
     torch.testing.assert_close(seen[-1][kept], seen[0][kept], rtol=0, atol=0)
 
 
-@problems.by_turns(2, name=["extra", "d2", "local_gt"])
+def test_nids_is_exact_diffusion_whose_first_round_has_no_exchange():
+    exact = algorithms.d2(LR, **SMALL)
+    exchange = exact.phases["exchange"]
+
+    def from_the_second(models, state, round):
+        if round.t == 0 and not models.flat.is_meta:
+            return state
+        return exchange.apply(models, state, round)
+
+    phases = {**exact.phases, "exchange": exchange._replace(apply=from_the_second)}
+    clients, model = problems.ragged_clients(), problems.convolutional()
+    _, models = engine(algorithms.chain("nids", **phases), model, clients, RING)
+    nodes = harness.nodes_at_start(model, clients)
+    weights = mixing.metropolis_hastings(RING).weights.toarray()
+    naive.nids(nodes, weights, ROUNDS, lr=lambda t, k: LR)
+    torch.testing.assert_close(models.flat, nodes.flat(), rtol=0, atol=1e-12)
+
+
+@problems.by_turns(2, name=["extra", "d2", "local_gt", "led"])
 def test_at_the_fixed_point_corrections_are_the_nodes_own_gradients(name):
-    """Or their negative in K-GT, so that each node's local step and they cancel."""
-    phase, scale = ("local", -1) if name == "local_gt" else ("exchange", 1)
+    """Or their negative in K-GT and LED, so that each node's local step and they cancel."""
+    phase, scale = ("local", -1) if name in ("local_gt", "led") else ("exchange", 1)
     found = {}
 
     def note(models, state, round):
@@ -212,7 +241,7 @@ def test_at_the_fixed_point_corrections_are_the_nodes_own_gradients(name):
         )
         return state
 
-    algorithm = whole(name, **({"local_steps": 2} if name == "local_gt" else {}))
+    algorithm = whole(name, **({"local_steps": 2} if phase == "local" else {}))
     noting = algorithms.Phase(lambda models: {}, note)
     noting = algorithms.chain("noted", **algorithm.phases, note=noting)
     assert distances(noting, 200, topology=RING).max() < 1e-9

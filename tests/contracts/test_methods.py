@@ -250,12 +250,14 @@ TOP = algorithms.top_k(0.1)
 SENT = [
     *(
         (build(name), 12, 12 * D)
-        for name in ("dsgd", "extra", "d2", "edm", "qg_dsgdm", "dadam", "noloco")
+        for name in ("dsgd", "extra", "d2", "edm", "led", "dinno", "qg_dsgdm", "dadam", "noloco")
     ),
     *((build(name), 12, 12 * D) for name in ("ad_psgd", "dp_dsgd", "dfedsam", "coordinate_median")),
     *((build(name), 12, 24 * D) for name in ("dsgt", "local_gt", "sab")),
     (build("momentum_tracking"), 12, 24 * D),
     (build("dadam", track=True), 12, 24 * D),
+    (build("gt_hsgd"), 24, 24 * D),
+    (build("proxskip", probability=1.0), 12, 12 * D),
     (build("dfedsam", gossip_steps=4), 48, 48 * D),
     (build("push_diging"), 12, 12 * (2 * D + 1)),
     (build("osgp"), 12, 12 * (D + 1)),

@@ -164,7 +164,7 @@ RANGES = {
     **dict.fromkeys(
         ("lr", "head_lr", "personal_lr", "weight_lr", "inner_lr", "fine_tune_lr"), ABOVE_0
     ),
-    **dict.fromkeys(("server_lr", "global_lr", "outer_lr", "radius", "clip"), ABOVE_0),
+    **dict.fromkeys(("server_lr", "global_lr", "outer_lr", "radius", "clip", "penalty"), ABOVE_0),
     **dict.fromkeys(
         ("tau", "eps", "recency_rate", "norm", "scale", "smoothing", "temperature"), ABOVE_0
     ),
@@ -196,6 +196,7 @@ RANGES = {
     **dict.fromkeys(("weight", "alpha", "prune", "threshold"), SHARE),
     "lr_decay": [(0.0, 0.1), (1.1, 1.0)],
     "gamma": [(0.0, 0.1), (1.1, 1.0)],
+    "probability": [(0.0, 0.1), (1.1, 1.0)],
     "delta": [(0.0, 0.01), (1.0, 0.99)],
     "dense_ratio": [(0.0, 0.01), (1.1, 1.0)],
     "participation": [(0.0, 0.01), (1.1, 1.0), (0, 1)],
@@ -219,6 +220,9 @@ OF_METHODS = {
     ("cosine", "warmup"): [(5, 4), (-1, 0)],
     ("feddyn", "alpha"): ABOVE_0,
     ("dr_dsgd", "mu"): ABOVE_0,
+    **dict.fromkeys(
+        (("led", "dual_lr"), ("proxskip", "dual_lr"), ("gt_hsgd", "beta")), RANGES["gamma"]
+    ),
     **dict.fromkeys((("pfedme", "strength"), ("pfedme", "beta")), ABOVE_0),
     ("pfeddst", "alpha"): AT_LEAST_0,
     ("hierfavg", "groups"): [([[0, 1], [1]], [[0, 2], [1]]), ([[0], []], [[0]]), ([], [[0]])],
@@ -700,6 +704,13 @@ GRAPHS = [
         (("d2", UNLIKE, {}), f"{SYMMETRIC} d2"),
         (("d2", RING, {"lazy": False}), "have eigenvalues above -1/3 for d2", "-0.333333; use"),
         (("edm", RING, {"lazy": False}), "have eigenvalues above -1/3 for edm", "-0.333333; use"),
+        (("led", RING, {"lazy": False}), "have eigenvalues above -1/3 for led", "-0.333333; use"),
+        (("led", PAIRS, {}), f"{STATIC} led"),
+        (("proxskip", PAIRS, {}), f"{STATIC} proxskip"),
+        (("proxskip", UNLIKE, {}), f"{SYMMETRIC} proxskip"),
+        (("dinno", PAIRS, {}), f"{STATIC} dinno"),
+        (("dinno", UNLIKE, {}), f"{SYMMETRIC} dinno"),
+        (("gt_hsgd", UNLIKE, {}), f"{DOUBLY} gt_hsgd"),
         (("momentum_tracking", UNLIKE, {}), f"{DOUBLY} momentum_tracking"),
         (("motef", PAIRS, {}), f"{STATIC} motef"),
         (("push_diging", LOOSE, {}), "`topology` must be strongly connected for push"),

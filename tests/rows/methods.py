@@ -90,6 +90,7 @@ ALGORITHMS: dict[str, Row] = {
     "dfedavgm_p": Row(0.05, options=TWO_RATES, killed=WITH_HEAD),
     "dfedsam": Row(0.05, options=EPOCH, killed=EPOCH | MOMENTUM | {"gossip_steps": 2}),
     "divshare": Row(0.1, killed={"fragments": 3, "degree": 2}),
+    "dinno": Row(0.1, options=FEW, killed=FEW),
     "dp_dsgd": Row(0.1, options={"clip": 10.0, "noise": 0.01}, killed={"steps": 2, "noise": 0.1}),
     "dsgd": Row(0.1, killed={"momentum": 0.9, "local_steps": 2}),
     "dsgd_ceca": Row(0.1, killed={"one_port": True}),
@@ -105,8 +106,11 @@ ALGORITHMS: dict[str, Row] = {
     "dsgt": Row(0.1),
     "edm": Row(0.1),
     "extra": Row(0.1),
+    "gt_hsgd": Row(0.1),
+    "led": Row(0.1, options=FEW, killed=FEW),
     "local_gt": Row(0.05, options={"local_steps": 2}, killed={"local_steps": 2, "global_lr": 0.8}),
     "momentum_tracking": Row(0.03),
+    "proxskip": Row(0.1, options={"probability": 0.5}, random_messages=True),
     "push_diging": Row(0.1),
     "sab": Row(0.1),
     # compressed
@@ -726,6 +730,19 @@ ON_GRAPHS = [
     ),
     *(Twin("momentum_tracking", rate | {"momentum": 0.8}) for rate in RATES),
     *(Twin("local_gt", rate | {"local_steps": 3, "global_lr": 0.7}) for rate in RATES),
+    *(
+        Twin("led", rate | {"local_steps": steps, "dual_lr": share, "lazy": lazy})
+        for rate, steps, share, lazy in zip(RATES, (3, 1), (0.7, 1.0), (True, False), strict=True)
+    ),
+    *(
+        Twin("proxskip", rate | {"probability": share, "dual_lr": 0.8}, also=as_many_models)
+        for rate, share in zip(RATES, (0.5, 0.9), strict=True)
+    ),
+    *(
+        Twin("dinno", rate | {"penalty": weight, "local_steps": steps})
+        for rate, weight, steps in zip(RATES, (0.5, 2.0), (3, 1), strict=True)
+    ),
+    *(Twin("gt_hsgd", rate | {"beta": 0.3}) for rate in RATES),
     *(Twin("push_diging", rate, **PUSHED) for rate in RATES),
     *(Twin("sab", rate, graph=irregular) for rate in RATES),
     *(
@@ -1060,6 +1077,11 @@ SAME = [
     *(Same("edm", rate | {"momentum": 0.0}, "d2", rate, CIRCLE, bytes=True) for rate in RATES),
     *(
         Same("momentum_tracking", rate | {"momentum": 0.0}, "sab", rate, CIRCLE, **METROPOLIS)
+        for rate in RATES
+    ),
+    *(Same("led", rate | {"local_steps": 1}, "d2", rate, CIRCLE, bytes=True) for rate in RATES),
+    *(
+        Same("proxskip", rate | {"probability": 1.0}, "d2", rate, CIRCLE, bytes=True)
         for rate in RATES
     ),
     Same("motef", {"momentum": 0.0} | BEER, "beer", BEER, CIRCLE, bytes=True),

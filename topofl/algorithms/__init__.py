@@ -32,6 +32,7 @@ from topofl.algorithms.decentralized.dsgd import *
 from topofl.algorithms.decentralized.fragments import *
 from topofl.algorithms.decentralized.momentum import *
 from topofl.algorithms.decentralized.passes import *
+from topofl.algorithms.decentralized.primal_dual import *
 from topofl.algorithms.decentralized.relay_sgd import *
 from topofl.algorithms.decentralized.teleportation import *
 from topofl.algorithms.exchanges.average import *

@@ -7,6 +7,7 @@ from topofl._support.public import public
 from topofl.algorithms.contract.descent import Descend, Rate, descend
 from topofl.algorithms.contract.local import Training, steps_and_rates, train
 from topofl.algorithms.contract.needs import (
+    above_minus_third,
     doubly_stochastic,
     eigenvalues_above,
     needing,
@@ -160,16 +161,9 @@ def extra(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     return chain("extra", local=train(steps, batch_size=batch_size), exchange=exchange)
 
 
-_ABOVE_MINUS_THIRD = eigenvalues_above(
-    -1 / 3,
-    "use lazy=True, or mixing weights with larger self-weights, such as "
-    "mixing=lambda graph: mixing.lazy(mixing.metropolis_hastings(graph))",
-)
-
-
 @public
 @needing(static, symmetric, doubly_stochastic)
-@needing(_ABOVE_MINUS_THIRD, when={"lazy": False})
+@needing(above_minus_third, when={"lazy": False})
 def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
     """Return D^2, decentralized training over decentralized data, also known as exact diffusion.
 
@@ -212,11 +206,22 @@ def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
         If a number is out of its range or of another type; at the start of a run without `lazy`, if
         an eigenvalue of ``W`` is not above -1/3.
 
+    See Also
+    --------
+    led, proxskip : the same corrections with several local steps between two exchanges.
+
+    Notes
+    -----
+    NIDS without a proximal term and with one step size for all nodes has the same recursion from
+    ``X^1 = X^0 - lr * G^0``: it is this method with `lazy` whose first round has no exchange.
+
     References
     ----------
     Tang, Lian, Yan, Zhang and Liu, "D^2: decentralized training over decentralized data" (2018),
     Algorithm 1; Yuan, Ying, Zhao and Sayed, "Exact diffusion for distributed optimization and
-    learning, part I: algorithm development" (2019), Algorithm 1.
+    learning, part I: algorithm development" (2019), Algorithm 1; Li, Shi and Yan, "A decentralized
+    proximal-gradient method with network independent step-sizes and separated convergence rates"
+    (2019), NIDS.
 
     Examples
     --------
@@ -258,7 +263,7 @@ def _exact_diffusion(name: str, steps: Descend, lazy: bool, batch_size: int) -> 
 
 @public
 @needing(static, symmetric, doubly_stochastic)
-@needing(_ABOVE_MINUS_THIRD, when={"lazy": False})
+@needing(above_minus_third, when={"lazy": False})
 def edm(lr: Rate, *, momentum: float = 0.9, lazy: bool = True, batch_size: int = 128) -> Algorithm:
     """Return exact diffusion with momentum (EDM): D^2 along running averages of gradients.
 

@@ -336,6 +336,14 @@ def eigenvalues_above(bound: float, remedy: str) -> Need:
     return Need(name, "every eigenvalue of W", remedy, weights=least, verb="have")
 
 
+above_minus_third = eigenvalues_above(
+    -1 / 3,
+    "use lazy=True, or mixing weights with larger self-weights, such as "
+    "mixing=lambda graph: mixing.lazy(mixing.metropolis_hastings(graph))",
+)
+"""The need of exact diffusion by ``W`` itself in place of ``(I + W) / 2``."""
+
+
 @public
 def needing(
     *needs: Need, when: Mapping[str, object] | None = None
