@@ -136,11 +136,11 @@ def _table(groups: Sequence[Sequence[Point]], store: RunStore, jobs: int) -> Tab
     title = _title(minutes, peak, jobs)
     if failed := len(groups) - len(known):
         title += f"; {failed} of {len(groups)} points failed in their probes and are left out"
-    title += _repeated(groups)
     waiting = [p.job for group in groups for p in group if not store.has(p.key)]
     if together := sum(len(own) for own in of_one_kind(waiting, jobs) if len(own) > 1):
         runs = f"{together} run{'s' * (together > 1)}"
         title += f"; up to {runs} will be trained together, which takes less time"
+    title += _repeated(groups)
     return Table(columns, tuple(rows), title=title)
 
 
