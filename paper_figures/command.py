@@ -14,7 +14,15 @@ from .kit.claims import Claim, shown_number, shown_statement
 from .kit.decided import Decided, Limits, decide, predict
 from .kit.paper import LOOKS, Figure, Paper, Setting, make_setting
 from .kit.report import write_report
-from .kit.reproduce import LeftOut, Result, missing_data, panels_lacking, plan, reproduce_each
+from .kit.reproduce import (
+    LeftOut,
+    Result,
+    missing_data,
+    panels_lacking,
+    plan,
+    reproduce_each,
+    stored,
+)
 from .kit.second_look import looked_at, orderings_table, save_verdicts
 from .kit.sequential import FIRST
 from .kit.store import Failed, Store, load_earlier_report
@@ -123,6 +131,8 @@ def reproduce(
     limits = _limits(until_decided, max_seeds, hours, seeds=seeds, kept=kept)
     paper, figures, setting = _named(name, scale, seeds, data, datasets, device)
     _without_data(figures, setting)
+    if limits is None:
+        _check_undecided(figures, setting, out)
     jobs = check_int("jobs", jobs, minimum=1)
     how: dict[str, Any] = {"out": out, "jobs": jobs, "progress": progress}
     decided = Decided([(figures, setting)])
@@ -146,6 +156,9 @@ def reproduce(
         save_verdicts(results, out)
     for table in decided.tables:
         output(f"{table}\n")
+    if limits is not None and left_out:
+        names = ", ".join(each.figure.id for each in left_out)
+        output(f"still undecided: all claims of {names}, left out for the reasons above")
     if report:
         setting = max((one for _, one in decided.figures), key=lambda one: len(one.seeds))
         more: dict[str, Any] = {
@@ -166,6 +179,23 @@ def _outcomes(decided: Decided, **how: Any) -> Iterator[Result | LeftOut]:
     """Yield the outcomes of figures, each with its own setting."""
     for figures, setting in decided.figures:
         yield from reproduce_each(figures, setting, **how)
+
+
+def _check_undecided(figures: Sequence[Figure], setting: Setting, out: str | Path) -> None:
+    """Raise ``ValueError`` if a figure's verdicts were decided with seeds that would be left out.
+
+    Its file would be overwritten by that of the setting's seeds.
+    """
+    for figure in figures:
+        path = Path(out, setting.scale, f"{figure.id}.json")
+        found = stored(path)
+        own, most = found.get("seeds"), found.get("seeds_of_verdicts")
+        if isinstance(own, list) and isinstance(most, int) and most > len(own):
+            raise ValueError(
+                f"`out` must be another folder, got {out}, where {path} has verdicts that took up "
+                f"to {most} seeds and would be overwritten; name another folder, or go on there "
+                "with `until_decided`"
+            )
 
 
 def _limits(

@@ -126,11 +126,11 @@ def computed(
     A page with a slider over rounds is written only where the figure's runs are stored.
     """
     key = _key(figure, setting, list(runs))
-    stored = _stored(path)
+    known = stored(path)
     page = None if figure.page is None else path.with_name(figure.page_name)
     is_complete = page is None or page.exists() or not all(map(store.has, runs.values()))
-    if stored.get("key") == key and is_complete:
-        return stored
+    if known.get("key") == key and is_complete:
+        return known
     if _is_in_earlier_report(figure, setting, store, runs):
         if page is not None:
             page.unlink(missing_ok=True)  # it would show other runs
@@ -159,7 +159,7 @@ def computed(
 def _written(path: Path, record: Mapping[str, Any]) -> dict[str, Any]:
     """Write a record and return it with the rounding of JSON, as it is read the next time."""
     write_text(path, json.dumps(record, separators=(",", ":")))
-    return _stored(path)
+    return stored(path)
 
 
 def _key(figure: Figure, setting: Setting, keys: Sequence[str]) -> str:
@@ -196,7 +196,7 @@ def _without_root(run: Run) -> dict[str, Any]:
     return {**run.tables, "data": data}
 
 
-def _stored(path: Path) -> dict[str, Any]:
+def stored(path: Path) -> dict[str, Any]:
     """Return the record in a figure's JSON file; empty if the file is missing or damaged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

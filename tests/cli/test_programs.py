@@ -3,11 +3,13 @@
 import os
 import socket
 import sys
+from argparse import Namespace
 
 import pytest
 
 from tests.rows.commands import train
 from topofl import config
+from topofl.cli import programs
 from topofl.engine import DivergenceError
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -110,3 +112,13 @@ def test_reproduce_whose_runs_fail(shell, monkeypatch):
     captured = shell("reproduce dcliques-fig09 --scale smoke --seeds 1 --out new", 1)
     assert "node 3 left the finite numbers" in captured.err.splitlines()[-1]
     assert "dcliques-fig09: failed: 3 of 3 runs failed" in captured.out
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError])
+def test_errors_of_other_parts_call_parameters_by_their_options(kind):
+    def fails(max_seeds, name):
+        raise kind(f"`max_seeds` must be a whole number, got {max_seeds} for `name` {name}")
+
+    call = programs._with_options(fails, Namespace(max_seeds=3.5, name="a", other=1))
+    with pytest.raises(kind, match=r"^`--max-seeds` must be .* got 3.5 for `name` a$"):
+        call()

@@ -184,6 +184,15 @@ def test_interrupted_groups_are_trained_again(tmp_path, groups, monkeypatch):
     assert len(sweep(EQUAL, None, seeds=2, store=tmp_path, progress=False).runs) == 2
 
 
+def test_a_plan_says_how_many_runs_will_be_trained_together(tmp_path):
+    base = {**EQUAL, "run": {"rounds": 2}}
+    title = planned(base, None, seeds=3, store=tmp_path).title
+    assert "; up to 3 runs will be trained together" in title
+    assert "together" not in planned(base, None, seeds=1, store=tmp_path).title
+    assert sweep(base, None, seeds=3, store=tmp_path, progress=False).together == 3
+    assert "together" not in planned(base, None, seeds=3, store=tmp_path).title
+
+
 @pytest.mark.slow
 def test_groups_in_processes_that_are_interrupted_are_counted(tmp_path):
     """Ctrl-C reaches the parent, which asks its processes to end."""

@@ -156,9 +156,11 @@ def _with_options(function: Callable[..., Any], options: Namespace) -> Callable[
     def call(**others: Any) -> Any:
         try:
             return function(**given, **others)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
+            if type(error) not in (ValueError, TypeError):
+                raise
             named = given.keys() - {"name"}  # which is given without an option
-            raise ValueError(by_options(str(error), named)) from error
+            raise type(error)(by_options(str(error), named)) from error
 
     return call
 

@@ -283,7 +283,7 @@ def execute(
         If the store cannot be written to, when the runs in progress have ended.
     """
     here = isinstance(executor, Processes | None)
-    waiting = deque(_of_one_kind(jobs, limit or 1) if here else ([job] for job in jobs))
+    waiting = deque(of_one_kind(jobs, limit or 1) if here else ([job] for job in jobs))
     live = Live(root, sum(map(len, waiting)), progress, labels=labels or {}, title=title)
     execution = _Execution(RunStore(root), executor, limit, live, ended, waiting)
     with live:
@@ -310,7 +310,7 @@ def execute(
         )
 
 
-def _of_one_kind(jobs: Iterable[Job], limit: int) -> Iterator[list[Job]]:
+def of_one_kind(jobs: Iterable[Job], limit: int) -> Iterator[list[Job]]:
     """Yield runs of one kind that a process performs by one call; each of `limit` gets a share."""
     alike: dict[str, list[Job]] = {}
     for job in jobs:

@@ -15,6 +15,7 @@ from topofl._support.table import NotApplicable, Table
 from topofl._support.text import approximate, plain_text
 from topofl.callbacks import Callback, Event
 from topofl.engine.probe import EVERY, timed
+from topofl.runs.execute import of_one_kind
 from topofl.runs.identity import peak_memory_megabytes, reset_peak_memory
 from topofl.runs.plan import VARIED, Base, Point, by_settings, prepare
 from topofl.runs.store import RunStore
@@ -135,6 +136,10 @@ def _table(groups: Sequence[Sequence[Point]], store: RunStore, jobs: int) -> Tab
     title = _title(minutes, peak, jobs)
     if failed := len(groups) - len(known):
         title += f"; {failed} of {len(groups)} points failed in their probes and are left out"
+    waiting = [p.job for group in groups for p in group if not store.has(p.key)]
+    if together := sum(len(own) for own in of_one_kind(waiting, jobs) if len(own) > 1):
+        runs = f"{together} run{'s' * (together > 1)}"
+        title += f"; up to {runs} will be trained together, which takes less time"
     title += _repeated(groups)
     return Table(columns, tuple(rows), title=title)
 

@@ -20,6 +20,7 @@ from paper_figures.kit.claims import (
     judge,
 )
 from paper_figures.kit.paper import Figure, Paper
+from paper_figures.kit.reproduce import LeftOut
 from paper_figures.kit.store import Failed as RunsFailed
 from topofl import NotApplicable
 from topofl.runs.identity import Run
@@ -168,7 +169,8 @@ def test_files_of_a_figure_say_how_many_seeds_its_verdicts_use(trained, tmp_path
     assert len(record["seeds"]) < most == record["seeds_of_verdicts"]
     text = (folder / "some-fig01.md").read_text()
     assert f"Verdicts use up to {most} seeds of an arm; picture and tables show" in text
-    made(tmp_path, until_decided=False)
+    folder = tmp_path / "plain" / "smoke"
+    made(tmp_path / "plain", until_decided=False)
     record = json.loads((folder / "some-fig01.json").read_text())
     assert len(record["seeds"]) == record["seeds_of_verdicts"] == 1
     assert "Verdicts use" not in (folder / "some-fig01.md").read_text()
@@ -256,6 +258,37 @@ def test_hours_are_kept_and_count_all_commands(trained, tmp_path):
 def test_no_arm_gets_more_seeds_than_allowed(trained, tmp_path):
     made(tmp_path, max_seeds=5)
     assert max(seeds_of(trained[0]).values()) <= 5
+
+
+def test_a_plain_run_does_not_overwrite_what_was_decided(trained, tmp_path):
+    made(tmp_path)
+    path = tmp_path / "smoke" / "some-fig01.json"
+    before = path.read_bytes()
+    with pytest.raises(
+        ValueError, match=r"`out` must be another folder, .*some-fig01.json has ver"
+    ):
+        made(tmp_path, until_decided=False)
+    assert path.read_bytes() == before
+    made(tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_what_was_left_out_is_said_to_be_undecided(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOPOFL_DATA", raising=False)
+    lines = list[str]()
+    how = {"scale": "smoke", "until_decided": True, "progress": False, "show": lines.append}
+    monkeypatch.setattr(
+        command,
+        "decide",
+        lambda name, figures, setting, limits, **_: decided.Decided([(figures, setting)]),
+    )
+    left = LeftOut(command.PAPERS[0].figures[0], "no files")
+    monkeypatch.setattr(command, "_outcomes", lambda *_, **__: [left])
+    monkeypatch.setattr(command, "_without_data", lambda *_: None)
+    assert reproduce("dcliques-fig06", out=tmp_path, **how) == []
+    assert lines[-1] == (
+        f"still undecided: all claims of {left.figure.id}, left out for the reasons above"
+    )
 
 
 def test_a_dry_run_predicts_decisions_and_stores_nothing(trained, tmp_path, monkeypatch):
