@@ -115,6 +115,7 @@ LEFT_OUT |= dict.fromkeys(("ad_gda", "dr_dsgd", "drfa"), _WORST)
 LEFT_OUT |= dict.fromkeys(
     (
         "hierfavg",
+        "dp_fedavg",
         "feddecorr",
         "moon",
         "bulyan",

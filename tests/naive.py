@@ -1950,6 +1950,24 @@ def dp_dsgd(nodes, weights, rounds, *, lr, clip, noise, level, size, steps):
     return used
 
 
+def dp_fedavg(nodes, rounds, *, lr, clip, noise, participation, **local):
+    """DP-FedAvg; return the number of participants of each round."""
+    n, x, counts = len(nodes.modules), nodes.flat()[0], []
+    for t in range(rounds):
+        chances = stream(nodes.seed, "participation", t).random(n)
+        active = [i for i in range(n) if chances[i] < participation]
+        total = torch.zeros_like(x)
+        for i in active:
+            passes(nodes, i, t, "local", lr=lr, **local)
+            total = total + shortened(nodes.flat()[i] - x, clip)
+        z = torch.from_numpy(stream(nodes.seed, "noise", t).standard_normal(len(x)))
+        x = x + (total + noise * clip * z) / (participation * n)
+        for module in nodes.modules:
+            put_vector(module, x.clone())
+        counts.append(len(active))
+    return counts
+
+
 def next_records(members, node, start, size, phase, seed):
     """Return the next `size` records, but none of the next pass."""
     end = min(start + size, (start // len(members) + 1) * len(members))

@@ -265,6 +265,7 @@ SENT = [
     (build("local_only"), 0, 0),
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),
+    (build("dp_fedavg", epochs=1), 12, 12 * D),
     (build("pfedme", **THREE), 6, 6 * D),
     (build("pfedme", server=False), 12, 12 * D),
     (build("diloco", participation=3), 6, 6 * D),

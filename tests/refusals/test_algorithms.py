@@ -218,6 +218,7 @@ OF_METHODS = {
     ("exponential", "decay"): RANGES["lr_decay"],
     ("cosine", "warmup"): [(5, 4), (-1, 0)],
     ("feddyn", "alpha"): ABOVE_0,
+    ("dp_fedavg", "participation"): [(0.0, 0.01), (1.1, 1.0), (1, 1.0), (2, 0.5)],
     ("dr_dsgd", "mu"): ABOVE_0,
     **dict.fromkeys((("pfedme", "strength"), ("pfedme", "beta")), ABOVE_0),
     ("pfeddst", "alpha"): AT_LEAST_0,
@@ -303,6 +304,9 @@ TYPES = rows(
             "`compare` must be a part of the": lambda: algorithms.similar_peers(compare=3),
             "`algorithm` must be an Algorithm": lambda: algorithms.timed(0.1),
             "`noise` must be one number for all rounds, got a function": lambda: algorithms.dp_dsgd(
+                0.1, noise=algorithms.cosine(1.0, rounds=3)
+            ),
+            "`noise` must be one number for all rounds, got a func": lambda: algorithms.dp_fedavg(
                 0.1, noise=algorithms.cosine(1.0, rounds=3)
             ),
             "`participants` must be a function of the round": lambda: algorithms.sgd(

@@ -144,6 +144,13 @@ ALGORITHMS: dict[str, Row] = {
     "diloco": Row(
         0.01, required={"local_steps": 2}, killed={"participation": 0.5}, common_start=True
     ),
+    "dp_fedavg": Row(
+        0.05,
+        options=EPOCH | {"clip": 10.0, "noise": 0.01},
+        killed=SOME | {"noise": 0.1},
+        common_start=True,
+        random_messages=True,
+    ),
     "fedadam": Row(0.05, **SERVED, common_start=True),
     "fedavg": Row(0.05, **SERVED),
     "fedavgm": Row(0.05, **SERVED, common_start=True),
@@ -339,6 +346,11 @@ def worst_shares(told, history, models, state):
 def peers(told, history, models, state):
     """Check from which nodes each received in each round."""
     assert [harness.received(history, t) for t in range(len(told))] == told
+
+
+def participants(told, history, models, state):
+    """Check the messages of as many participants as drawn, which may be none."""
+    assert history["messages"].tolist() == [2 * count for count in told]
 
 
 def averaged(told, history, models, state):
@@ -717,6 +729,17 @@ ON_GRAPHS = [
     *(
         Twin("dp_dsgd", PRIVATE | {"level": level}, {}, {"size": BATCH})
         for level in ("record", "node")
+    ),
+    *(
+        Twin(
+            "dp_fedavg",
+            {"clip": 0.3, "noise": 0.4, "participation": share, "epochs": 1},
+            graph=None,
+            init="common",
+            rounds=8,
+            also=participants,
+        )
+        for share in (0.15, 0.5, 1.0)
     ),
     *(Twin(name, rate) for name in ("dsgt", "extra", "d2") for rate in RATES),
     *(Twin("d2", rate | {"lazy": False}) for rate in RATES),
@@ -1109,6 +1132,15 @@ SAME = [
             **EIGHTS,
         )
         for level, count in (("record", 1), ("node", 2))
+    ),
+    Same(
+        "dp_fedavg",
+        {"clip": 1e9, "noise": 0.0, "epochs": 2},
+        "fedavg",
+        {"epochs": 2, "momentum": 0.0},
+        within=1e-10,
+        **EIGHTS,
+        **COMMON,
     ),
     Same(
         "relay_sgd", {}, "dsgd", graph=topologies.fully_connected(2), clients=partial(equal, 8, 2)

@@ -24,6 +24,7 @@ _SPELLED = {
     "davis_southern_women": "Davis' southern women", "dcliques": "D-Cliques",
     "de_bruijn": "de Bruijn", "deepsqueeze": "DeepSqueeze", "dfedavgm": "DFedAvgM",
     "dfedpgp": "DFedPGP", "dfedsam": "DFedSAM", "dispfl": "DisPFL", "dp_dsgd": "DP-DSGD",
+    "dp_fedavg": "DP-FedAvg",
     "dpfl": "DPFL", "dsgd": "D-SGD", "dsgd_ceca": "DSGD-CECA", "dsgt": "DSGT", "edm": "EDM",
     "erdos_renyi": "Erdős-Rényi", "extra": "EXTRA", "fedala": "FedALA", "fedavg": "FedAvg",
     "feddecorr": "FedDecorr", "fedlay": "FedLay", "fedprox": "FedProx", "fedrep": "FedRep",
