@@ -116,6 +116,8 @@ LEFT_OUT |= dict.fromkeys(
     (
         "hierfavg",
         "dp_fedavg",
+        "fedasync",
+        "fedbuff",
         "feddecorr",
         "moon",
         "bulyan",

@@ -676,6 +676,7 @@ def arguments_of(name):
     name=sorted(
         {*ALGORITHMS}
         - {"apfl", "ad_psgd", "ditto", "dp_dsgd", "dp_fedavg", "dsgd_ceca", "fedala", "pfedme"}
+        - {"fedasync", "fedbuff"}
     ),
 )
 def test_statistics_travel_where_their_bytes_are_counted(name):

@@ -187,6 +187,8 @@ RANGES = {
             "active",
             "personal_steps",
             "weight_epochs",
+            "buffer",
+            "concurrency",
         ),
         COUNT,
     ),
@@ -218,6 +220,7 @@ OF_METHODS = {
     ("exponential", "decay"): RANGES["lr_decay"],
     ("cosine", "warmup"): [(5, 4), (-1, 0)],
     ("feddyn", "alpha"): ABOVE_0,
+    ("fedasync", "alpha"): RANGES["lr_decay"],
     ("dp_fedavg", "participation"): [(0.0, 0.01), (1.1, 1.0), (1, 1.0), (2, 0.5)],
     ("dr_dsgd", "mu"): ABOVE_0,
     **dict.fromkeys((("pfedme", "strength"), ("pfedme", "beta")), ABOVE_0),
@@ -233,7 +236,7 @@ OF_METHODS = {
 }
 """Those of single functions; what is true counts as True for the last two."""
 
-UNBOUNDED = {"clock", "compressor", "head", "local", "part"}
+UNBOUNDED = {"clock", "compressor", "discount", "head", "local", "part"}
 UNBOUNDED |= {"participants", "terms", "name", "kept", "groups"}
 """Arguments that are no numbers, choices or switches."""
 
@@ -311,6 +314,12 @@ TYPES = rows(
             ),
             "`participants` must be a function of the round": lambda: algorithms.sgd(
                 0.1, participants=0.3
+            ),
+            "`discount` must be a Discount such as polynomial_discount(0.5), got 0.5": lambda: (
+                algorithms.fedbuff(0.1, discount=0.5)
+            ),
+            "`weight` of the discount 'mine' must be a function": lambda: algorithms.Discount(
+                "mine", 0.5
             ),
             "`clock` must be a Clock such as": lambda: algorithms.random_walks(0.1, clock=3.0),
         }

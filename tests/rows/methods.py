@@ -137,6 +137,20 @@ ALGORITHMS: dict[str, Row] = {
     ),
     # asynchronous
     "ad_psgd": Row(0.1, killed={"clock": CLOCK | {"bandwidth": 1e4}}, mixes=False),
+    "fedasync": Row(
+        0.05,
+        options=EPOCH | {"alpha": 0.3},
+        killed=EPOCH | {"clock": CLOCK, "discount": "hinge_discount(1, 2)", "concurrency": 3},
+        mixes=False,
+        common_start=True,
+    ),
+    "fedbuff": Row(
+        0.05,
+        options=EPOCH | {"buffer": 3},
+        killed=EPOCH | {"clock": CLOCK, "buffer": 4, "concurrency": 5},
+        mixes=False,
+        common_start=True,
+    ),
     "random_walks": Row(
         0.1, killed={"walks": 3, "merge": True, "clock": CLOCK}, mixes=False, random_messages=True
     ),
@@ -828,6 +842,47 @@ def asynchronous(method, counted, compute, delay, **both):
     return Twin(method, both, mine, loop, also=partial(timed, counted))
 
 
+DISCOUNTS = {
+    None: lambda stale: 1.0,
+    "polynomial_discount(0.7)": lambda stale: 1 / (1 + stale) ** 0.7,
+    "hinge_discount(a=2, b=3)": lambda stale: 1.0 if stale <= 3 else 1 / (2 * (stale - 3) + 1),
+}
+
+
+def served(method, compute, delay, discount, *, concurrency=None, **both):
+    """Return a twin whose server receives models one after the other, by a clock."""
+    (given, step), (links, message) = COMPUTE[compute], DELAYS[delay]
+    mine = {"clock": clocks.Clock(given, links), "discount": discount, "concurrency": concurrency}
+    loop = {"compute": step, "delay": message, "weigh": DISCOUNTS[discount], "active": concurrency}
+    how = {"graph": None, "init": "common", "rounds": 6, "also": partial(timed, "staleness")}
+    return Twin(method, {"epochs": 1} | both, mine, loop, **how)
+
+
+SERVED_ON_A_CLOCK = [
+    served("fedasync", "equal", "none", None, alpha=1.0),
+    served("fedasync", "table", "exponential", "polynomial_discount(0.7)", alpha=0.6),
+    served(
+        "fedasync",
+        "exponential",
+        "none",
+        "hinge_discount(a=2, b=3)",
+        alpha=0.6,
+        concurrency=3,
+        strength=0.5,
+    ),
+    served("fedbuff", "equal", "none", None, buffer=1, server_lr=1.0),
+    served("fedbuff", "table", "exponential", "polynomial_discount(0.7)", buffer=4, server_lr=0.7),
+    served(
+        "fedbuff",
+        "lognormal",
+        "exponential",
+        "hinge_discount(a=2, b=3)",
+        buffer=2,
+        server_lr=1.3,
+        concurrency=2,
+    ),
+]
+
 ASYNCHRONOUS = [
     asynchronous("ad_psgd", "staleness", "equal", "none"),
     asynchronous("ad_psgd", "staleness", "table", "table"),
@@ -937,7 +992,7 @@ LEARNED = [
     sparse(different_initial=True, regrow="random", momentum=0.9, prune=0.8),
 ]
 
-TWINS = [*ON_GRAPHS, *ROBUST, *ASYNCHRONOUS, *WITH_A_SERVER, *LEARNED]
+TWINS = [*ON_GRAPHS, *ROBUST, *ASYNCHRONOUS, *SERVED_ON_A_CLOCK, *WITH_A_SERVER, *LEARNED]
 
 
 @dataclass(frozen=True)
@@ -1233,6 +1288,25 @@ SAME = [
             **dict.fromkeys(("dsgd", "clique_averaging", "centralized", "relay_sgd"), "local"),
             **dict.fromkeys(("ad_psgd", "random_walks"), "events"),
         }.items()
+    ),
+    *(
+        Same(name, how, steps("events", epochs=2), settings=COMMON["settings"], **ONE_NODE)
+        for name, how in (
+            ("fedasync", {"alpha": 1.0, "epochs": 2}),
+            ("fedbuff", {"buffer": 1, "epochs": 2}),
+        )
+    ),
+    Same(
+        "fedbuff",
+        {"buffer": N, "epochs": 2, "server_lr": 1.0},
+        algorithms.chain(
+            "fedavg of events",
+            events=algorithms.sgd(0.1, batch_size=BATCH, epochs=2),
+            server=algorithms.server_average(),
+        ),
+        settings={"init": "common", "rounds": 1},
+        bytes=True,
+        **EIGHTS,
     ),
     *(
         Same(name, PASSES[0], steps(reset_momentum=True, **PASSES[0]), **ONE_NODE)

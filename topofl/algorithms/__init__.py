@@ -13,6 +13,7 @@ from types import FunctionType as _FunctionType
 # Star imports avoid naming each name again. Type checkers and editors read the names from the
 # `__all__` of each module.
 from topofl.algorithms.asynchronous.nodes_and_walks import *
+from topofl.algorithms.asynchronous.served import *
 from topofl.algorithms.asynchronous.timed import *
 from topofl.algorithms.bias_free import *
 from topofl.algorithms.bias_free_momentum import *
