@@ -371,6 +371,18 @@ AMOUNTS = rows(
                 lambda: algorithms.dfedavgm(0.1, epochs=0),
                 lambda: algorithms.dfedavgm(0.1, epochs=0.1),
             ),
+            "`concurrency` must be between 1 and n=6, got 7": (
+                lambda: started(algorithms.fedasync(0.1, concurrency=7), init="common"),
+                lambda: started(algorithms.fedasync(0.1, concurrency=6), init="common"),
+            ),
+            "`clock.delay` must be one number with a server": (
+                lambda: started(
+                    algorithms.fedbuff(0.1, clock={"delay": np.zeros((6, 6))}), init="common"
+                ),
+                lambda: started(
+                    algorithms.fedbuff(0.1, clock={"compute": np.ones(6)}), init="common"
+                ),
+            ),
             "`walks` must be between 1 and n=6, got 7": (
                 lambda: started(algorithms.random_walks(0.1, walks=7), RING),
                 lambda: started(algorithms.random_walks(0.1, walks=6), RING),
