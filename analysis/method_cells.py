@@ -115,6 +115,9 @@ LEFT_OUT |= dict.fromkeys(("ad_gda", "dr_dsgd", "drfa"), _WORST)
 LEFT_OUT |= dict.fromkeys(
     (
         "hierfavg",
+        "dp_fedavg",
+        "fedasync",
+        "fedbuff",
         "feddecorr",
         "moon",
         "bulyan",

@@ -1379,6 +1379,73 @@ def ad_psgd(nodes, neighbors, rounds, *, lr, compute, delay):
     return told
 
 
+def served(nodes, rounds, *, lr, receive, compute, delay, active=None, epochs=1, **local):
+    """Let a server receive updates, event by event; return seconds and staleness.
+
+    receive(x, sent, pulled, stale) returns the server's vector after an arrival, and whether it is
+    a new version; compute(rng, i) and delay(rng, i, j) are seconds.
+    """
+    n, x = len(nodes.modules), nodes.flat()[0]
+    busy, told, version = {}, [], 0
+
+    def begin(i, now, rng):
+        steps = epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size)
+        end = now + delay(rng, i, i) + delay(rng, i, i) + sum(compute(rng, i) for _ in range(steps))
+        busy[i] = (end, i, x.clone(), version)
+
+    for t in range(rounds):
+        rng = stream(nodes.seed, "events", t)
+        group, seen, worst = 1, set(), 0
+        if t == 0:
+            for i in range(n) if active is None else rng.permutation(n)[:active].tolist():
+                begin(i, 0.0, rng)
+        for _ in range(n):
+            now, i, pulled, since = min(busy.values(), key=lambda one: one[:2])
+            del busy[i]
+            idle = [k for k in range(n) if k not in busy]
+            j = i if active is None else idle[rng.integers(len(idle))]
+            if {i, j} & seen:
+                group, seen = group + 1, set()
+            seen |= {i, j}
+            module = nodes.modules[i]
+            put_vector(module, pulled.clone())
+            anchor = copy.deepcopy(module)
+            passes(nodes, i, t, numbered("events", group), epochs, lr, anchor=anchor, **local)
+            worst = max(worst, version - since)
+            x, is_new = receive(x, nodes.flat()[i], pulled, version - since)
+            version = version + is_new
+            begin(j, now, rng)
+        told.append((now, worst))
+        for module in nodes.modules:
+            put_vector(module, x.clone())
+    return told
+
+
+def fedasync(nodes, rounds, *, alpha, weigh, **how):
+    """FedAsync, whose server mixes what arrives with its model."""
+
+    def receive(x, sent, pulled, stale):
+        a = alpha * weigh(stale)
+        return (1 - a) * x + a * sent, True
+
+    return served(nodes, rounds, receive=receive, **how)
+
+
+def fedbuff(nodes, rounds, *, buffer, server_lr, weigh, **how):
+    """FedBuff, whose server waits for `buffer` updates."""
+    waiting = []
+
+    def receive(x, sent, pulled, stale):
+        waiting.append(weigh(stale) * (sent - pulled))
+        if len(waiting) < buffer:
+            return x, False
+        x = x + server_lr * sum(waiting) / buffer
+        waiting.clear()
+        return x, True
+
+    return served(nodes, rounds, receive=receive, **how)
+
+
 def random_walks(nodes, weights, rounds, *, lr, walks, merge, compute, delay):
     """Random walks, event by event; return the seconds and the number of moves per round."""
     n = len(nodes.modules)
@@ -2061,6 +2128,24 @@ def dp_dsgd(nodes, weights, rounds, *, lr, clip, noise, level, size, steps):
                 put_vector(module, y)
         average(nodes.modules, weights)
     return used
+
+
+def dp_fedavg(nodes, rounds, *, lr, clip, noise, participation, **local):
+    """DP-FedAvg; return the number of participants of each round."""
+    n, x, counts = len(nodes.modules), nodes.flat()[0], []
+    for t in range(rounds):
+        chances = stream(nodes.seed, "participation", t).random(n)
+        active = [i for i in range(n) if chances[i] < participation]
+        total = torch.zeros_like(x)
+        for i in active:
+            passes(nodes, i, t, "local", lr=lr, **local)
+            total = total + shortened(nodes.flat()[i] - x, clip)
+        z = torch.from_numpy(stream(nodes.seed, "noise", t).standard_normal(len(x)))
+        x = x + (total + noise * clip * z) / (participation * n)
+        for module in nodes.modules:
+            put_vector(module, x.clone())
+        counts.append(len(active))
+    return counts
 
 
 def next_records(members, node, start, size, phase, seed):

@@ -204,7 +204,7 @@ ROOMS = {
         "_labels",
         "dataset",
         "partition",
-        "arrays edits features",
+        "arrays edits features triggers",
         "partitioners",
         "graphs readers",
     ],

@@ -91,6 +91,46 @@ def test_of_one_sampled_step_it_is_no_less_than_what_is_exact(noise, sampling):
     assert quad(excess, -20 * noise, 1 + 20 * noise, limit=500)[0] <= DELTA
 
 
+@pytest.mark.parametrize(
+    ("noise", "rounds", "sampling"), [(1.0, 100, 0.1), (0.8, 20, 0.5), (1.1, 50, 0.2)]
+)
+def test_of_sampled_nodes_it_is_no_less_than_by_numerical_convolution(noise, rounds, sampling):
+    """Privacy-loss distributions are an independent way to compose sampled rounds."""
+    accounting = pytest.importorskip("dp_accounting")
+    accountant = pytest.importorskip("dp_accounting.pld").PLDAccountant()
+    event = accounting.PoissonSampledDpEvent(sampling, accounting.GaussianDpEvent(noise))
+    accountant.compose(accounting.SelfComposedDpEvent(event, rounds))
+    least = accountant.get_epsilon(1e-3)
+    assert least <= spent(noise, steps=rounds, delta=1e-3, sampling=sampling) <= 1.2 * least
+
+
+def excess_of(epsilon, present, absent):
+    """Return delta at epsilon of two mixtures of normal distributions, (share, mean) each."""
+
+    def density(x, parts):
+        return sum(share * norm.pdf(x, loc=mean) for share, mean in parts)
+
+    def integrand(x):
+        return max(density(x, present) - math.exp(epsilon) * density(x, absent), 0)
+
+    return quad(integrand, -20, 22, limit=500)[0]
+
+
+def test_a_fixed_number_of_participants_is_not_covered():
+    """Half of the nodes, one round, noise 1, and others whose updates are the opposite.
+
+    If all of them participate by chance of their own, an update is in the sum or not. If a fixed
+    number does, an update also displaces one of the others from the sum.
+    """
+    poisson, fixed = (
+        ([(0.5, 0), (0.5, far)], absent)
+        for far, absent in ((1, [(1, 0)]), (2, [(0.5, 0), (0.5, 1)]))
+    )
+    epsilon = brentq(lambda x: excess_of(x, *poisson) - DELTA, 0, 20)
+    assert epsilon <= spent(1.0, steps=1, delta=DELTA, sampling=0.5)
+    assert excess_of(epsilon, *fixed) > 2 * DELTA
+
+
 def test_epsilon_of_25_steps():
     """25 steps with 5 times the noise are one step: at order 5.8 it is 2.9 + 11.5129 / 4.8."""
     wanted = pytest.approx(2.9 + 11.5129 / 4.8, abs=1e-4)

@@ -17,13 +17,19 @@ def spent(noise: float, *, steps: int, delta: float, sampling: float = 1.0) -> f
     """Return the epsilon of (epsilon, delta)-differential privacy that Gaussian noise spends.
 
     It applies to :func:`topofl.algorithms.dp_dsgd`, without a trusted party: an adversary that sees
-    all messages learns no more than this about one node, or one record. It is an upper bound from
-    Renyi differential privacy, computed by the accountant of Google's package dp-accounting.
+    all messages learns no more than this about one node, or one record. It also applies to
+    :func:`topofl.algorithms.dp_fedavg`, with a trusted server: an adversary that sees the server's
+    models of all rounds, but neither the updates nor who participates, learns no more than this
+    about one node. It is an upper bound from Renyi differential privacy, computed by the accountant
+    of Google's package dp-accounting.
 
-    ``level="node"``
+    ``dp_fedavg``
+        Hides whether the clipped updates of a node are included or replaced by 0. `steps` is the
+        number of rounds, and `sampling` the `participation`.
+    ``dp_dsgd``, ``level="node"``
         Hides whether the clipped updates of a node are included or replaced by 0. `steps` is the
         number of rounds.
-    ``level="record"``
+    ``dp_dsgd``, ``level="record"``
         Hides whether the clipped gradient of a record is included or replaced by 0. At a node with
         m records, `steps` is ``local steps * ceil(rounds * batch_size / m)``, since a record is in
         at most one minibatch of a pass.
@@ -44,11 +50,13 @@ def spent(noise: float, *, steps: int, delta: float, sampling: float = 1.0) -> f
     delta
         Above 0 and below 1; usually far below one over the number of records, or nodes.
     sampling
-        Probability with which the record, or node, is sampled in each step, independently and in
-        secret (Poisson sampling). Minibatches of a run are consecutive parts of shuffled passes,
-        for which less is known: 1 gives a bound, with the numbers of steps above. It is common to
-        use ``sampling=batch_size / m`` with ``steps=local steps * rounds`` instead, which is then
-        an estimate and not a bound.
+        Probability with which the record, or node, is sampled in each step, independently of all
+        others and in secret (Poisson sampling), as nodes are by ``dp_fedavg``. It does not cover a
+        fixed number of sampled nodes or records, with which one that is sampled displaces another:
+        there, the same noise can spend more. Minibatches of a run are consecutive parts of shuffled
+        passes, for which less is known: 1 gives a bound, with the numbers of steps above. It is
+        common to use ``sampling=batch_size / m`` with ``steps=local steps * rounds`` instead, which
+        is then an estimate and not a bound.
 
     Raises
     ------

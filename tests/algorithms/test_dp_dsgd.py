@@ -14,7 +14,7 @@ from tests.algorithms.harness import BATCH, N, engine, trail
 from tests.engine.train.test_divergence import too_large, with_inputs
 from tests.rows.methods import equal
 from topofl import algorithms, topologies
-from topofl.algorithms.decentralized.dp_dsgd import _clipped
+from topofl.algorithms.exchanges.private import clipped_rows
 
 LEVEL = pytest.mark.parametrize("level", ["record", "node"])
 RING = topologies.ring(N)
@@ -138,7 +138,7 @@ def test_clipped_rows_are_no_longer_than_the_clip_and_finite(dtype):
         (-inf, 0): (0, 0),
     }
     given, wanted = (torch.tensor(list(part), dtype=dtype) for part in (rows, rows.values()))
-    torch.testing.assert_close(_clipped(given, 1.0), wanted, rtol=1e-6, atol=0)
+    torch.testing.assert_close(clipped_rows(given, 1.0), wanted, rtol=1e-6, atol=0)
 
 
 def test_a_loss_that_is_not_finite_still_shows():

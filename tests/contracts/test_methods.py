@@ -209,7 +209,14 @@ def test_learning_rates_may_be_schedules(name):
     assert not torch.equal(number, falling)
 
 
-OTHER = {"clock": {"compute": 2.0}, "compressor": "sign", "head": "0", "local": "1", "mode": "push"}
+OTHER = {"discount": "hinge_discount(1, 1)", "concurrency": 2}
+OTHER |= {
+    "clock": {"compute": 2.0},
+    "compressor": "sign",
+    "head": "0",
+    "local": "1",
+    "mode": "push",
+}
 OTHER |= {"header_sign": "literal", "level": "node", "loss_refresh": "none", "regrow": "random"}
 OTHER |= dict.fromkeys(("budget", "epochs", "fine_tune_epochs", "first_epochs", "k", "steps"), 3)
 OTHER |= {"groups": [range(N)], "passive": [1], "batch_size": 5, "degree": 1, "local_steps": 5}
@@ -267,6 +274,9 @@ SENT = [
     (build("local_only"), 0, 0),
     *((build(name, **THREE), 6, 6 * D) for name in ("fedavg", "fedadam", "fedyogi", "fedavgm")),
     *((build(name, **THREE), 6, 6 * D) for name in ("feddyn", "fedprox", "ditto", "apfl")),
+    (build("dp_fedavg", epochs=1), 12, 12 * D),
+    *((build(name, epochs=1), 12, 12 * D) for name in ("fedasync", "fedbuff")),
+    (build("fedbuff", epochs=1, clock={"compute": [1, 1, 1, 1, 1, 9]}), 12, 12 * D),
     (build("pfedme", **THREE), 6, 6 * D),
     (build("pfedme", server=False), 12, 12 * D),
     (build("diloco", participation=3), 6, 6 * D),

@@ -187,6 +187,8 @@ RANGES = {
             "active",
             "personal_steps",
             "weight_epochs",
+            "buffer",
+            "concurrency",
         ),
         COUNT,
     ),
@@ -219,6 +221,8 @@ OF_METHODS = {
     ("exponential", "decay"): RANGES["lr_decay"],
     ("cosine", "warmup"): [(5, 4), (-1, 0)],
     ("feddyn", "alpha"): ABOVE_0,
+    ("fedasync", "alpha"): RANGES["lr_decay"],
+    ("dp_fedavg", "participation"): [(0.0, 0.01), (1.1, 1.0), (1, 1.0), (2, 0.5)],
     ("dr_dsgd", "mu"): ABOVE_0,
     **dict.fromkeys(
         (("led", "dual_lr"), ("proxskip", "dual_lr"), ("gt_hsgd", "beta")), RANGES["gamma"]
@@ -236,7 +240,7 @@ OF_METHODS = {
 }
 """Those of single functions; what is true counts as True for the last two."""
 
-UNBOUNDED = {"clock", "compressor", "head", "local", "part"}
+UNBOUNDED = {"clock", "compressor", "discount", "head", "local", "part"}
 UNBOUNDED |= {"participants", "terms", "name", "kept", "groups"}
 """Arguments that are no numbers, choices or switches."""
 
@@ -309,8 +313,17 @@ TYPES = rows(
             "`noise` must be one number for all rounds, got a function": lambda: algorithms.dp_dsgd(
                 0.1, noise=algorithms.cosine(1.0, rounds=3)
             ),
+            "`noise` must be one number for all rounds, got a func": lambda: algorithms.dp_fedavg(
+                0.1, noise=algorithms.cosine(1.0, rounds=3)
+            ),
             "`participants` must be a function of the round": lambda: algorithms.sgd(
                 0.1, participants=0.3
+            ),
+            "`discount` must be a Discount such as polynomial_discount(0.5), got 0.5": lambda: (
+                algorithms.fedbuff(0.1, discount=0.5)
+            ),
+            "`weight` of the discount 'mine' must be a function": lambda: algorithms.Discount(
+                "mine", 0.5
             ),
             "`clock` must be a Clock such as": lambda: algorithms.random_walks(0.1, clock=3.0),
         }
@@ -361,6 +374,18 @@ AMOUNTS = rows(
             "`epochs` must be a finite number above 0, got 0; 0.5 takes half": (
                 lambda: algorithms.dfedavgm(0.1, epochs=0),
                 lambda: algorithms.dfedavgm(0.1, epochs=0.1),
+            ),
+            "`concurrency` must be between 1 and n=6, got 7": (
+                lambda: started(algorithms.fedasync(0.1, concurrency=7), init="common"),
+                lambda: started(algorithms.fedasync(0.1, concurrency=6), init="common"),
+            ),
+            "`clock.delay` must be one number with a server": (
+                lambda: started(
+                    algorithms.fedbuff(0.1, clock={"delay": np.zeros((6, 6))}), init="common"
+                ),
+                lambda: started(
+                    algorithms.fedbuff(0.1, clock={"compute": np.ones(6)}), init="common"
+                ),
             ),
             "`walks` must be between 1 and n=6, got 7": (
                 lambda: started(algorithms.random_walks(0.1, walks=7), RING),

@@ -323,6 +323,12 @@ def flipped(nodes=(0, 1), **call):
     return data.flip_labels(**{"clients": parted(((0, 1), (2, 3))), "nodes": nodes} | call)
 
 
+def hidden(target=1, **call):
+    """Return a partition with a backdoor whose trigger is a larger number."""
+    usual = {"clients": parted(((0, 1), (2, 3))), "trigger": lambda inputs: inputs + 1}
+    return data.backdoor(**usual | {"target": target} | call)
+
+
 def private(counts=((1, 2),), **call):
     return data.private_label_histograms(counts, **{"epsilon": 1.0, "seed": 0} | call)
 
@@ -340,6 +346,8 @@ DIVIDED_TYPE_ERRORS = {
     # Natural partitions
     # Edits
     "a data.Partition, got Dataset": lambda: flipped(clients=FITTING),
+    "`clients` must be a data.Partition, got Dataset": lambda: hidden(clients=FITTING),
+    "`trigger` must be a function": lambda: hidden(trigger=3),
     "`nodes` must be an integer": lambda: flipped(0.4),
     "`label_counts` must be integers": lambda: private([[0.5, 0.5]]),
 }
@@ -446,6 +454,28 @@ DIVIDED_VALUE_ERRORS = {
     "contain each of 0..2 once, got [0, 1]": lambda: flipped(permutation=[0, 1]),
     "`permutation` must contain each": lambda: flipped(permutation=[0, 1, 1]),
     "`permutation` must be in 0..2, got 3": lambda: flipped(permutation=[0, 1, 3]),
+    "`target` must be between 0 and 2, got 3": lambda: hidden(3),
+    "`nodes` must list different nodes, got [0, 0]": lambda: hidden(nodes=[0, 0]),
+    "`nodes` must be in 0..1, got 2": lambda: hidden(nodes=[2]),
+    "`share` must be above 0 and at most 1, got 0": (
+        lambda: hidden(share=0.0),
+        lambda: hidden(share=0.1),
+    ),
+    "must have no triggered images yet": lambda: hidden(clients=hidden()),
+    "has targets of shape (20,); make triggered targets": lambda: hidden(
+        clients=replace(parted(), dataset=replace(FITTING, targets=torch.zeros(20)))
+    ),
+    "test examples of other labels than target=0": lambda: hidden(
+        clients=clients_with([[1, 1]], [0, 0]), target=0
+    ),
+    "`trigger` must return torch.float32 of shape": (
+        lambda: hidden(trigger=lambda inputs: inputs.double()),
+        lambda: hidden(trigger=lambda inputs: inputs + 1),
+    ),
+    "but returned 3": lambda: hidden(trigger=lambda inputs: 3),
+    "`trigger` must be smaller than the images": lambda: hidden(trigger=None),
+    "`size` must be at least 1, got 0": lambda: data.pixel_patch(0),
+    "`corner` must be": lambda: data.pixel_patch(corner="middle"),
     "got 0; use the partition unchanged": lambda: data.with_validation(HELD, 0),
     "two training examples per node, node 1 has one; use": (
         lambda: data.with_validation(clients_with([[2], [1]], [1])),

@@ -141,12 +141,33 @@ ALGORITHMS: dict[str, Row] = {
     ),
     # asynchronous
     "ad_psgd": Row(0.1, killed={"clock": CLOCK | {"bandwidth": 1e4}}, mixes=False),
+    "fedasync": Row(
+        0.05,
+        options=EPOCH | {"alpha": 0.3},
+        killed=EPOCH | {"clock": CLOCK, "discount": "hinge_discount(1, 2)", "concurrency": 3},
+        mixes=False,
+        common_start=True,
+    ),
+    "fedbuff": Row(
+        0.05,
+        options=EPOCH | {"buffer": 3},
+        killed=EPOCH | {"clock": CLOCK, "buffer": 4, "concurrency": 5},
+        mixes=False,
+        common_start=True,
+    ),
     "random_walks": Row(
         0.1, killed={"walks": 3, "merge": True, "clock": CLOCK}, mixes=False, random_messages=True
     ),
     # with a server
     "diloco": Row(
         0.01, required={"local_steps": 2}, killed={"participation": 0.5}, common_start=True
+    ),
+    "dp_fedavg": Row(
+        0.05,
+        options=EPOCH | {"clip": 10.0, "noise": 0.01},
+        killed=SOME | {"noise": 0.1},
+        common_start=True,
+        random_messages=True,
     ),
     "fedadam": Row(0.05, **SERVED, common_start=True),
     "fedavg": Row(0.05, **SERVED),
@@ -343,6 +364,11 @@ def worst_shares(told, history, models, state):
 def peers(told, history, models, state):
     """Check from which nodes each received in each round."""
     assert [harness.received(history, t) for t in range(len(told))] == told
+
+
+def participants(told, history, models, state):
+    """Check the messages of as many participants as drawn, which may be none."""
+    assert history["messages"].tolist() == [2 * count for count in told]
 
 
 def averaged(told, history, models, state):
@@ -722,6 +748,17 @@ ON_GRAPHS = [
         Twin("dp_dsgd", PRIVATE | {"level": level}, {}, {"size": BATCH})
         for level in ("record", "node")
     ),
+    *(
+        Twin(
+            "dp_fedavg",
+            {"clip": 0.3, "noise": 0.4, "participation": share, "epochs": 1},
+            graph=None,
+            init="common",
+            rounds=8,
+            also=participants,
+        )
+        for share in (0.15, 0.5, 1.0)
+    ),
     *(Twin(name, rate) for name in ("dsgt", "extra", "d2") for rate in RATES),
     *(Twin("d2", rate | {"lazy": False}) for rate in RATES),
     *(
@@ -821,6 +858,47 @@ def asynchronous(method, counted, compute, delay, **both):
     loop = {"compute": step, "delay": message}
     return Twin(method, both, mine, loop, also=partial(timed, counted))
 
+
+DISCOUNTS = {
+    None: lambda stale: 1.0,
+    "polynomial_discount(0.7)": lambda stale: 1 / (1 + stale) ** 0.7,
+    "hinge_discount(a=2, b=3)": lambda stale: 1.0 if stale <= 3 else 1 / (2 * (stale - 3) + 1),
+}
+
+
+def served(method, compute, delay, discount, *, concurrency=None, **both):
+    """Return a twin whose server receives models one after the other, by a clock."""
+    (given, step), (links, message) = COMPUTE[compute], DELAYS[delay]
+    mine = {"clock": clocks.Clock(given, links), "discount": discount, "concurrency": concurrency}
+    loop = {"compute": step, "delay": message, "weigh": DISCOUNTS[discount], "active": concurrency}
+    how = {"graph": None, "init": "common", "rounds": 6, "also": partial(timed, "staleness")}
+    return Twin(method, {"epochs": 1} | both, mine, loop, **how)
+
+
+SERVED_ON_A_CLOCK = [
+    served("fedasync", "equal", "none", None, alpha=1.0),
+    served("fedasync", "table", "exponential", "polynomial_discount(0.7)", alpha=0.6),
+    served(
+        "fedasync",
+        "exponential",
+        "none",
+        "hinge_discount(a=2, b=3)",
+        alpha=0.6,
+        concurrency=3,
+        strength=0.5,
+    ),
+    served("fedbuff", "equal", "none", None, buffer=1, server_lr=1.0),
+    served("fedbuff", "table", "exponential", "polynomial_discount(0.7)", buffer=4, server_lr=0.7),
+    served(
+        "fedbuff",
+        "lognormal",
+        "exponential",
+        "hinge_discount(a=2, b=3)",
+        buffer=2,
+        server_lr=1.3,
+        concurrency=2,
+    ),
+]
 
 ASYNCHRONOUS = [
     asynchronous("ad_psgd", "staleness", "equal", "none"),
@@ -931,7 +1009,7 @@ LEARNED = [
     sparse(different_initial=True, regrow="random", momentum=0.9, prune=0.8),
 ]
 
-TWINS = [*ON_GRAPHS, *ROBUST, *ASYNCHRONOUS, *WITH_A_SERVER, *LEARNED]
+TWINS = [*ON_GRAPHS, *ROBUST, *ASYNCHRONOUS, *SERVED_ON_A_CLOCK, *WITH_A_SERVER, *LEARNED]
 
 
 @dataclass(frozen=True)
@@ -1133,6 +1211,15 @@ SAME = [
         for level, count in (("record", 1), ("node", 2))
     ),
     Same(
+        "dp_fedavg",
+        {"clip": 1e9, "noise": 0.0, "epochs": 2},
+        "fedavg",
+        {"epochs": 2, "momentum": 0.0},
+        within=1e-10,
+        **EIGHTS,
+        **COMMON,
+    ),
+    Same(
         "relay_sgd", {}, "dsgd", graph=topologies.fully_connected(2), clients=partial(equal, 8, 2)
     ),
     Same("noloco", INNER | {"outer_lr": 1.0, "outer_momentum": 0.0}, "dadam", INNER, CLIQUES),
@@ -1223,6 +1310,25 @@ SAME = [
             **dict.fromkeys(("dsgd", "clique_averaging", "centralized", "relay_sgd"), "local"),
             **dict.fromkeys(("ad_psgd", "random_walks"), "events"),
         }.items()
+    ),
+    *(
+        Same(name, how, steps("events", epochs=2), settings=COMMON["settings"], **ONE_NODE)
+        for name, how in (
+            ("fedasync", {"alpha": 1.0, "epochs": 2}),
+            ("fedbuff", {"buffer": 1, "epochs": 2}),
+        )
+    ),
+    Same(
+        "fedbuff",
+        {"buffer": N, "epochs": 2, "server_lr": 1.0},
+        algorithms.chain(
+            "fedavg of events",
+            events=algorithms.sgd(0.1, batch_size=BATCH, epochs=2),
+            server=algorithms.server_average(),
+        ),
+        settings={"init": "common", "rounds": 1},
+        bytes=True,
+        **EIGHTS,
     ),
     *(
         Same(name, PASSES[0], steps(reset_momentum=True, **PASSES[0]), **ONE_NODE)

@@ -13,6 +13,7 @@ from types import FunctionType as _FunctionType
 # Star imports avoid naming each name again. Type checkers and editors read the names from the
 # `__all__` of each module.
 from topofl.algorithms.asynchronous.nodes_and_walks import *
+from topofl.algorithms.asynchronous.served import *
 from topofl.algorithms.asynchronous.timed import *
 from topofl.algorithms.bias_free import *
 from topofl.algorithms.bias_free_momentum import *
@@ -48,6 +49,7 @@ from topofl.algorithms.personalized.fedproto import *
 from topofl.algorithms.personalized.personal_heads import *
 from topofl.algorithms.personalized.personal_models import *
 from topofl.algorithms.personalized.pfedme import *
+from topofl.algorithms.server.dp_fedavg import *
 from topofl.algorithms.server.fedavg import *
 from topofl.algorithms.server.feddecorr import *
 from topofl.algorithms.server.fedopt import *

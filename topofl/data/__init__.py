@@ -22,6 +22,7 @@ from topofl.data.readers.mnist import *
 from topofl.data.readers.mnist1d import *
 from topofl.data.readers.tables import *
 from topofl.data.readers.text import *
+from topofl.data.triggers import *
 
 __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
     name

@@ -70,6 +70,10 @@ class Dataset:
     targets
         (N, ...) tensor that models learn, in the shape and dtype that the task takes, for example
         numbers to predict or token ids. None: they learn the labels.
+    triggered
+        Indices of examples with a backdoor's trigger and its label, as :func:`backdoor` makes them,
+        disjoint from `train`, `val` and `test`, for ``run(evaluation="triggered")``. None: there
+        are none.
 
     Raises
     ------
@@ -107,6 +111,7 @@ class Dataset:
     targets: Tensor | None = field(default=None, kw_only=True)
     class_names: tuple[str, ...] | None = field(default=None, kw_only=True)
     owner_names: tuple[str, ...] | None = field(default=None, kw_only=True)
+    triggered: np.ndarray | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_tensor("inputs", self.inputs, torch.float32, torch.uint8, torch.int32, torch.int64)
@@ -121,7 +126,10 @@ class Dataset:
         size, n_owners = len(self.inputs), None
         for key in ("train", "val", "test"):
             self._set(key, check_indices(key, getattr(self, key), size))
-        _check_splits(self.train, np.concatenate([self.train, self.val, self.test]), size)
+        if self.triggered is not None:
+            self._set("triggered", check_indices("triggered", self.triggered, size))
+        more = [] if self.triggered is None else [self.triggered]
+        _check_splits(self.train, np.concatenate([self.train, self.val, self.test, *more]), size)
         if self.owners is not None:
             self._set("owners", check_indices("owners", self.owners, size))
             if len(self.owners) != size:
@@ -259,10 +267,11 @@ class Dataset:
 
     def __repr__(self) -> str:
         targets = "" if self.targets is None else f"targets={tuple(self.targets.shape)}, "
+        triggered = "" if self.triggered is None else f", triggered={len(self.triggered)}"
         return (
             f"Dataset({self.name!r}, inputs={tuple(self.inputs.shape)}, "
             f"{targets}n_classes={self.n_classes}, train={len(self.train)}, val={len(self.val)}, "
-            f"test={len(self.test)})"
+            f"test={len(self.test)}{triggered})"
         )
 
 
@@ -335,7 +344,7 @@ def _check_splits(train: np.ndarray, every: np.ndarray, size: int) -> None:
     uses = np.bincount(every, minlength=size)
     if uses.max() > 1:
         raise ValueError(
-            f"`train`, `val` and `test` must be disjoint, got example {uses.argmax()} "
+            f"`train`, `val`, `test` and `triggered` must be disjoint, got example {uses.argmax()} "
             f"{uses.max()} times ({(uses > 1).sum()} such examples)"
         )
 

@@ -60,9 +60,9 @@ class Partition:
     ValueError
         If a node has no training examples; if an index or a node is out of range; if a node holds
         an example twice; if two nodes hold the same example outside of ``dataset.test`` without
-        `overlapping`; if a node trains on an example of ``dataset.test`` or of any node's `test`;
-        if `val` contains an example of ``dataset.test``; if `augment` cannot be applied to the
-        inputs; if `seed` is negative.
+        `overlapping`; if a node trains on an example of ``dataset.test``, of ``dataset.triggered``
+        or of any node's `test`; if `val` contains one of the first two; if `augment` cannot be
+        applied to the inputs; if `seed` is negative.
 
     Examples
     --------
@@ -108,9 +108,12 @@ class Partition:
         object.__setattr__(self, "flipped", tuple(flipped.tolist()))
         check_switch("overlapping", self.overlapping, auto=False)
         _check_disjoint(self.dataset, (self.train, self.val, self.test), self.overlapping)
-        unseen = np.concatenate([self.dataset.test, *self.test])
+        tested = self.dataset.test
+        if self.dataset.triggered is not None:
+            tested = np.concatenate([tested, self.dataset.triggered])
+        unseen = np.concatenate([tested, *self.test])
         _check_unseen(self.dataset, "train", self.train, unseen)
-        _check_unseen(self.dataset, "val", self.val, self.dataset.test)
+        _check_unseen(self.dataset, "val", self.val, tested)
         if self.augment is not None:
             check_augmentation(self.augment).check_on(self.dataset.inputs)
         if self.seed is not None:

@@ -28,7 +28,7 @@ from topofl.algorithms.contract.phase import Phase, check_fine_tune
 from topofl.algorithms.contract.round import Models, Round
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-SETS = ("test", "val", "own_test", "own_val")
+SETS = ("test", "val", "triggered", "own_test", "own_val")
 OPTIONAL_COLUMNS = ("consensus_distance", "gradient_diversity")
 
 CustomStage = Callable[[Models, Round], Models | torch.Tensor]
@@ -54,7 +54,9 @@ class Evaluation:
         Evaluate after every `every` rounds, and always before the first and after the last round.
     on
         ``"test"`` or ``"val"``: every node's model on the whole test or validation set of the
-        dataset. ``"own_test"`` or ``"own_val"``: each node's model on its own held-out examples.
+        dataset. ``"triggered"``: on the images with the trigger of :func:`topofl.data.backdoor`,
+        whose accuracy is the success rate of the backdoor. ``"own_test"`` or ``"own_val"``: each
+        node's model on its own held-out examples.
         Of several, such as ``("own_test", "own_val")``, the first gives the columns ``accuracy``
         and ``loss``, and the others columns with their name, such as ``accuracy_own_val``. Stored
         as a tuple. ``()``: no model is scored, so that the data need no test set; evaluations then

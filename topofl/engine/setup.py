@@ -204,6 +204,11 @@ def _indices_of(clients: Partition, name: str) -> Any:
     """Return the indices of a shared set or of each node's own set; raise if there are none."""
     own, kind = _is_own(name), name.removeprefix("own_")
     indices = getattr(clients if own else clients.dataset, kind)
+    if indices is None:
+        raise ValueError(
+            f"`evaluation.on` must name a set with examples, {clients.dataset.name} has no "
+            f"{name!r}; make them by data.backdoor, or choose another set"
+        )
     if sum(map(len, indices)) == 0 if own else len(indices) == 0:
         helper = {"test": "match_test", "val": "with_validation"}[kind]
         remedy = f"load the data with {kind}=, choose another set"

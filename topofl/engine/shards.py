@@ -62,7 +62,7 @@ def _subset(dataset: Dataset, kept: np.ndarray) -> Dataset:
     tensors = {"inputs": dataset.inputs, "labels": dataset.labels, "targets": dataset.targets}
     rows = torch.from_numpy(kept)
     some = {name: x if x is None else x[rows.to(x.device)] for name, x in tensors.items()}
-    splits = {"train": np.arange(len(kept)), "val": kept[:0], "test": kept[:0]}
+    splits = {"train": np.arange(len(kept)), "val": kept[:0], "test": kept[:0], "triggered": None}
     return replace(dataset, **some, **splits, owners=None, owner_names=None)
 
 

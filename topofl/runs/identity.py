@@ -227,7 +227,8 @@ def digest_of(dataset: Dataset, *, splits: bool = True) -> str:
     digest.update(np.ascontiguousarray(dataset.inputs.numpy()).data)
     if splits:
         digest.update(repr((tuple(dataset.inputs.shape), dataset.n_classes)).encode())
-    rest = (dataset.train, dataset.val, dataset.test, dataset.owners, dataset.targets)
+    rest = [dataset.train, dataset.val, dataset.test, dataset.owners, dataset.targets]
+    rest += [] if dataset.triggered is None else [dataset.triggered]
     for array in rest if splits else ():
         digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()

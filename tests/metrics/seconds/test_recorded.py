@@ -17,7 +17,7 @@ from topofl.topology import TopologyError
 C, ALPHA, BANDWIDTH = 0.3, 0.7, 1000.0
 SERIAL = Hardware(compute=C, latency=ALPHA, bandwidth=BANDWIDTH)
 PARALLEL = replace(SERIAL, messages="parallel")
-OWN_CLOCK = {"ad_psgd", "random_walks"}
+OWN_CLOCK = {"ad_psgd", "fedasync", "fedbuff", "random_walks"}
 OTHER_LINKS = {"clique_averaging", "dpfl"}
 GRAPHS = {
     "relay_sgd": topologies.path(6),

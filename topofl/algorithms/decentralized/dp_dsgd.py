@@ -15,6 +15,7 @@ from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.terms import Step, Term
 from topofl.algorithms.exchanges.average import gossip
+from topofl.algorithms.exchanges.private import add_noise, clipped_rows, stays_finite
 
 __all__ = ["dp_dsgd"]
 
@@ -114,7 +115,7 @@ def dp_dsgd(
         local = _private_steps(training, scale, size, steps)
     else:
         local = _private_update(
-            Training(descend(Term("finite", _stays_finite), lr=rate), size, steps), limit, scale
+            Training(descend(Term("finite", stays_finite), lr=rate), size, steps), limit, scale
         )
     settings = {
         "lr": described(as_schedule("lr", lr)),
@@ -126,23 +127,6 @@ def dp_dsgd(
     }
     settings |= {} if lr_decay == 1 else {"lr_decay": lr_decay}
     return chain("dp_dsgd", local=local._replace(settings=settings), exchange=gossip())
-
-
-def _clipped(values: Tensor, limit: float) -> Tensor:
-    """Clip the norms of rows (k, m) in place, without overflow; non-finite rows become 0."""
-    largest = torch.linalg.vector_norm(values, float("inf"), dim=1, keepdim=True)
-    finite = largest.isfinite()
-    scale = torch.where(finite & (largest > 0), largest, 1)
-    norms = torch.linalg.vector_norm(values.div_(scale), dim=1, keepdim=True)
-    return values.mul_(torch.minimum(scale, limit / norms)).masked_fill_(~finite, 0)
-
-
-def _stays_finite(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-    """Return gradients, or 0 at nodes where a step would make the model infinite or NaN."""
-    there = torch.linalg.vector_norm(
-        torch.sub(theta, g, alpha=step.lr), float("inf"), dim=1, keepdim=True
-    )
-    return g.masked_fill_(~there.isfinite(), 0)
 
 
 def _mean(size: int, limit: float) -> Term:
@@ -158,7 +142,7 @@ def _mean(size: int, limit: float) -> Term:
         return {"sum": torch.zeros_like(models.flat)}
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        own["sum"].addcmul_(_clipped(g, limit), (step.k < own["records"]).to(g.dtype))
+        own["sum"].addcmul_(clipped_rows(g, limit), (step.k < own["records"]).to(g.dtype))
         return (
             g.zero_()
             if step.k < size - 1
@@ -176,7 +160,7 @@ def _private_steps(training: Training, scale: float, size: int, steps: int) -> P
         records = np.minimum(size, round.sizes - round.t * size % round.sizes)
         state["records"].copy_(torch.from_numpy(round.own_rows(records))[:, None])
         for k in range(steps):
-            _add_noise(state["noise"].zero_(), models, round.rng(f"noise/{k}"), scale)
+            add_noise(state["noise"].zero_(), models, round.rng(f"noise/{k}"), scale)
             round.train(models, training, state)
         return state
 
@@ -189,19 +173,8 @@ def _private_update(training: Training, limit: float, scale: float) -> Phase:
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
         round.train(models, training, state)
-        _clipped(models.flat.sub_(start), limit).add_(start)
-        _add_noise(models.flat, models, round.rng("noise"), scale)
+        clipped_rows(models.flat.sub_(start), limit).add_(start)
+        add_noise(models.flat, models, round.rng("noise"), scale)
         return state
 
     return Phase(partial(without_statistics, "dp_dsgd", training), apply, rowwise=True)
-
-
-def _add_noise(values: Tensor, models: Models, rng: np.random.Generator, scale: float) -> None:
-    """Add Gaussian noise to (k, m) values, drawn on the CPU for all nodes of the run in order."""
-    drawn = torch.empty_like(values, device="meta" if values.is_meta else "cpu")
-    row_of = {node: row for row, node in enumerate(models.nodes.tolist())}
-    for node in range(0 if values.is_meta else models.n):
-        numbers = torch.from_numpy(rng.standard_normal(values.shape[1]))
-        if node in row_of:
-            drawn[row_of[node]] = numbers
-    values.add_(drawn.to(values.device), alpha=scale)
