@@ -591,6 +591,7 @@ def test_layers_explain_what_the_whole_network_gets(name):
     [
         (algorithms.apfl(0.1, epochs=1), "phase .* trains copies of the models"),
         (algorithms.dp_dsgd(0.1, clip=1.0, noise=1.0, batch_size=4), "sent without noise"),
+        (algorithms.proxyfl(0.1, epochs=1, head="4"), "whose nodes train two models each"),
     ],
 )
 def test_methods_that_would_lose_or_leak_statistics_refuse_them(method, message):
@@ -673,7 +674,8 @@ def arguments_of(name):
 @problems.by_turns(
     2,
     name=sorted(
-        {*ALGORITHMS} - {"apfl", "ad_psgd", "ditto", "dp_dsgd", "dsgd_ceca", "fedala", "pfedme"}
+        {*ALGORITHMS}
+        - {"apfl", "ad_psgd", "ditto", "dp_dsgd", "dsgd_ceca", "fedala", "pfedme", "proxyfl"}
     ),
 )
 def test_statistics_travel_where_their_bytes_are_counted(name):

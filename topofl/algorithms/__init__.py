@@ -47,6 +47,7 @@ from topofl.algorithms.personalized.fedproto import *
 from topofl.algorithms.personalized.personal_heads import *
 from topofl.algorithms.personalized.personal_models import *
 from topofl.algorithms.personalized.pfedme import *
+from topofl.algorithms.personalized.proxyfl import *
 from topofl.algorithms.server.fedavg import *
 from topofl.algorithms.server.feddecorr import *
 from topofl.algorithms.server.fedopt import *

@@ -29,7 +29,7 @@ _SPELLED = {
     "feddecorr": "FedDecorr", "fedlay": "FedLay", "fedprox": "FedProx", "fedrep": "FedRep",
     "karate_club": "Zachary's karate club", "kautz": "Kautz", "matcha": "MATCHA", "moon": "MOON",
     "motef": "MoTEF", "od_equidyn": "OD-EquiDyn", "osgp": "OSGP", "ou_equidyn": "OU-EquiDyn",
-    "pfeddst": "PFedDST", "pfedgraph": "pFedGraph", "pfedme": "pFedMe",
+    "pfeddst": "PFedDST", "pfedgraph": "pFedGraph", "pfedme": "pFedMe", "proxyfl": "ProxyFL",
     "qg_dsgdm": "QG-DSGDm", "relay_sgd": "RelaySGD", "sab": "SAB", "stl_fw": "STL-FW",
     "u_equistatic": "U-EquiStatic",
 }  # fmt: skip
