@@ -591,7 +591,7 @@ def test_layers_explain_what_the_whole_network_gets(name):
     [
         (algorithms.apfl(0.1, epochs=1), "phase .* trains copies of the models"),
         (algorithms.dp_dsgd(0.1, clip=1.0, noise=1.0, batch_size=4), "sent without noise"),
-        (algorithms.proxyfl(0.1, epochs=1, head="4"), "whose nodes train two models each"),
+        (algorithms.proxyfl(0.1, epochs=1, head="5"), "whose nodes train two models each"),
     ],
 )
 def test_methods_that_would_lose_or_leak_statistics_refuse_them(method, message):
