@@ -97,7 +97,7 @@ METHODS = {
 _PERSONAL = "learns a separate model for every node, which a shared test set does not evaluate"
 _PERSONALIZED = """
     apfl dfedavgm_p dfedpgp dispfl ditto dpfl facade fedala fedbabu fedbn fedper fedproto fedrep
-    ifca knn_per per_fedavg pfeddst pfedgraph pfedme random_collaboration
+    ifca knn_per per_fedavg pfeddst pfedgraph pfedme proxyfl random_collaboration
 """
 _MANY_STEPS = (
     "takes tens or hundreds of steps of Adam per round, and the compared methods one or five"

@@ -896,6 +896,37 @@ def apfl(nodes, members, rounds, *, lr, alpha=0.5, adaptive=True, epochs=5, lr_d
     return own, alphas
 
 
+def proxyfl(
+    nodes, received, matrices, rounds, *, lr, weight, average, epochs=5, lr_decay=1.0, **local
+):
+    """ProxyFL; return the proxies, which nodes `average` with their own or replace."""
+    modules = nodes.modules
+    proxies = copy.deepcopy(modules)
+    speeds = [(still(a), still(b)) for a, b in zip(modules, proxies, strict=True)]
+    for t in range(rounds):
+        for i, pair in enumerate(zip(modules, proxies, strict=True)):
+            passed = epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size)
+            for step in range(t * passed, (t + 1) * passed):
+                seen, labels = batch_of(nodes, i, step, "local")
+                predicted = [module(seen).softmax(1) for module in pair]
+                slopes = []
+                for one, other in (predicted, predicted[::-1]):
+                    divergence = (other.detach() * (other.detach() / one).log()).sum(1).mean()
+                    right = one[range(len(labels)), labels]
+                    loss = -(1 - weight) * right.log().mean() + weight * divergence
+                    module = pair[len(slopes)]
+                    slopes.append(torch.autograd.grad(loss, list(module.parameters())))
+                for module, speed, slope in zip(pair, speeds[i], slopes, strict=True):
+                    heavy_ball(module, speed, slope, lr=lr * lr_decay**t, **local)
+        sent = [vector_of(module) for module in proxies]
+        for i, module in enumerate(proxies):
+            if average:
+                put_vector(module, sum(w * x for w, x in zip(matrices[t][i], sent, strict=True)))
+            elif received[t][i]:
+                put_vector(module, sum(sent[j] for j in received[t][i]) / len(received[t][i]))
+    return proxies
+
+
 def vote(look, predicted, looks, labels, *, k, weight, scale):
     """Return the probabilities of an example by the model and by its k nearest neighbors."""
     distances = (looks - look).square().sum(1).tolist()

@@ -269,6 +269,7 @@ SENT = [
     (build("push_diging"), 12, 12 * (2 * D + 1)),
     (build("osgp"), 12, 12 * (D + 1)),
     (build("relay_sgd"), 10, 10 * (D + 1)),
+    *((build("proxyfl", average=average), 12, 12 * WHOLE) for average in (False, True)),
     (build("dsgd_ceca"), 6, 6 * D),
     (build("dsgd_ceca", one_port=True), 6, 6 * D),
     (build("local_only"), 0, 0),

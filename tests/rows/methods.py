@@ -217,6 +217,7 @@ ALGORITHMS: dict[str, Row] = {
     "knn_per": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"k": 3}),
     "per_fedavg": Row(0.05, options={"epochs": 2}, killed=EPOCH),
     "pfedme": Row(0.05, options=EPOCH, killed=EPOCH | {"server": False, "beta": 1.5}),
+    "proxyfl": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | MOMENTUM | {"average": True}),
     # learned graphs
     "dpfl": Row(
         0.05,
@@ -398,6 +399,13 @@ def prototypes(told, history, models, state):
             )
 
 
+def proxies(told, history, models, state):
+    """Check the proxies, which differ from the private models."""
+    vectors = torch.stack([naive.vector_of(module) for module in told])
+    torch.testing.assert_close(state["proxy"], vectors, rtol=0, atol=1e-12)
+    assert (state["proxy"] - models.flat).abs().amax(1).min() > 1e-3
+
+
 def cut(told, history, models, state):
     """Check that some learned weights are 0, some are 1, and some lie between."""
     flat = torch.cat([w.flatten() for own in told for w in own])
@@ -468,6 +476,8 @@ APART = {"strength": 0.1, "clip": 0.5}  # steep where features hardly vary: roun
 CONTRAST = {"strength": 0.7, "temperature": 0.3}
 ENVELOPE = {"strength": 5.0, "personal_lr": 0.05, "personal_steps": 3}
 DECAYED = {"beta": 1.5, "lr_decay": 0.8, "weight_decay": 0.01}
+PROXIES = {"weight": 0.3, "average": False}
+AVERAGED_PROXIES = {"weight": 0.8, "average": True}
 DITTO = {"personal_lr": 0.05, "strength": 0.5, "personal_epochs": 3}
 
 
@@ -737,6 +747,13 @@ ON_GRAPHS = [
         {"mixed": is_head, "members": None},
         also=cut,
     ),
+    *(
+        Twin("proxyfl", how | PROXIES, {"head": HEAD}, graph=graph, direction="pull", also=proxies)
+        for how in PASSES
+        for graph in (pairs, random_out)
+    ),
+    *(Twin("proxyfl", how | AVERAGED_PROXIES, {"head": HEAD}, also=proxies) for how in PASSES),
+    Twin("proxyfl", PASSES[0] | AVERAGED_PROXIES, {"head": "1"}, **LINEAR, **RAGGED),
     Twin("feddecorr", PASSES[0] | APART, {"head": HEAD, "server": False}, {"members": None}),
     Twin("moon", PASSES[0] | CONTRAST, {"head": HEAD, "server": False}, {"members": None}),
     *(

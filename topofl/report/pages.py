@@ -33,6 +33,7 @@ _SPELLED = {
     "matcha": "MATCHA", "moon": "MOON",
     "motef": "MoTEF", "od_equidyn": "OD-EquiDyn", "osgp": "OSGP", "ou_equidyn": "OU-EquiDyn",
     "pfeddst": "PFedDST", "pfedgraph": "pFedGraph", "pfedme": "pFedMe", "proxskip": "ProxSkip",
+    "proxyfl": "ProxyFL",
     "qg_dsgdm": "QG-DSGDm", "relay_sgd": "RelaySGD", "sab": "SAB", "stl_fw": "STL-FW",
     "u_equistatic": "U-EquiStatic",
 }  # fmt: skip

@@ -502,18 +502,11 @@ def mixture(common: Descend, *, share: float = 0.5, adaptive: bool = False) -> G
     share = check_probability("alpha", share)
     check_switch("adaptive", adaptive, auto=False)
 
-    prefix = "common "  # of the names in the state of the common models' terms
-
-    def prefixed(state: State) -> State:
-        return {f"{prefix}{name}": tensor for name, tensor in state.items()}
+    state_of, begin, move = descent_of_kept("common", common)
 
     def init(models: Models) -> State:
         flat = models.flat
-        own = {"common": flat.clone(), "share": flat.new_full((len(flat),), share)}
-        return own | prefixed(common.init(models))
-
-    def begin(models: Models) -> State:
-        return prefixed(common.begin(models))
+        return {"share": flat.new_full((len(flat),), share)} | state_of(models)
 
     def where(theta: Tensor, own: State, step: Step, gradient: Gradient) -> Tensor:
         return torch.lerp(own["common"], theta, own["share"][:, None])
@@ -525,16 +518,49 @@ def mixture(common: Descend, *, share: float = 0.5, adaptive: bool = False) -> G
             moved = (shares - step.lr * slopes).clamp(0, 1)
             own["share"].copy_(torch.where(torch.isfinite(slopes), moved, shares))
         g = g.clone()  # the next gradient may use the same memory
-        state = {
-            name.removeprefix(prefix): tensor
-            for name, tensor in own.items()
-            if name.startswith(prefix)
-        }
-        slope = gradient(own["common"])
-        step = step._replace(lr=rate_at(common.lr, step.round, step.k, slope.dtype))
-        direction = common.direction(slope, own["common"], state, step)
-        own["common"].sub_(direction, alpha=step.lr)
+        move(gradient(own["common"]), own, step)
         return g.mul_(shares[:, None])
 
     settings = {"alpha": share, "adaptive": adaptive, "common": common.settings}
     return GradientPoint("mixture", where, back, init, begin, settings=settings)
+
+
+Moves = Callable[[Tensor, State, Step], None]
+"""``move(g, own, step)`` takes the step of kept models along their gradients (k, m)."""
+
+
+def descent_of_kept(
+    name: str, descend: Descend
+) -> tuple[Callable[[Models], State], Callable[[Models], State], Moves]:
+    """Return `init`, `begin` and the step of models that descend in the state of a phase.
+
+    Parameters
+    ----------
+    name
+        Name of these models, (n, d), in the state, initially equal to those of the run. Names in
+        the state of the terms begin with it.
+    descend
+        How they descend.
+    """
+    prefix = f"{name} "
+
+    def prefixed(state: State) -> State:
+        return {f"{prefix}{key}": tensor for key, tensor in state.items()}
+
+    def init(models: Models) -> State:
+        return {name: models.flat.clone()} | prefixed(descend.init(models))
+
+    def begin(models: Models) -> State:
+        return prefixed(descend.begin(models))
+
+    def move(g: Tensor, own: State, step: Step) -> None:
+        state = {
+            key.removeprefix(prefix): tensor
+            for key, tensor in own.items()
+            if key.startswith(prefix)
+        }
+        step = step._replace(lr=rate_at(descend.lr, step.round, step.k, g.dtype))
+        direction = descend.direction(g, own[name], state, step)
+        own[name].sub_(direction, alpha=step.lr)
+
+    return init, begin, move
