@@ -591,11 +591,8 @@ def test_layers_explain_what_the_whole_network_gets(name):
     [
         (algorithms.apfl(0.1, epochs=1), "phase .* trains copies of the models"),
         (algorithms.dp_dsgd(0.1, clip=1.0, noise=1.0, batch_size=4), "sent without noise"),
-<<<<<<< HEAD
         (algorithms.dp_fedavg(0.1, batch_size=4), "sent without noise"),
-=======
         (algorithms.proxyfl(0.1, epochs=1, head="5"), "whose nodes train two models each"),
->>>>>>> part-newest
     ],
 )
 def test_methods_that_would_lose_or_leak_statistics_refuse_them(method, message):
@@ -679,12 +676,8 @@ def arguments_of(name):
     2,
     name=sorted(
         {*ALGORITHMS}
-<<<<<<< HEAD
         - {"apfl", "ad_psgd", "ditto", "dp_dsgd", "dp_fedavg", "dsgd_ceca", "fedala", "pfedme"}
-        - {"fedasync", "fedbuff"}
-=======
-        - {"apfl", "ad_psgd", "ditto", "dp_dsgd", "dsgd_ceca", "fedala", "pfedme", "proxyfl"}
->>>>>>> part-newest
+        - {"fedasync", "fedbuff", "proxyfl"}
     ),
 )
 def test_statistics_travel_where_their_bytes_are_counted(name):

@@ -49,11 +49,8 @@ from topofl.algorithms.personalized.fedproto import *
 from topofl.algorithms.personalized.personal_heads import *
 from topofl.algorithms.personalized.personal_models import *
 from topofl.algorithms.personalized.pfedme import *
-<<<<<<< HEAD
-from topofl.algorithms.server.dp_fedavg import *
-=======
 from topofl.algorithms.personalized.proxyfl import *
->>>>>>> part-newest
+from topofl.algorithms.server.dp_fedavg import *
 from topofl.algorithms.server.fedavg import *
 from topofl.algorithms.server.feddecorr import *
 from topofl.algorithms.server.fedopt import *
