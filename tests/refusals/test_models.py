@@ -33,6 +33,7 @@ ROWS = [
     (ValueError, "`n_classes` must be", lambda: models.logistic_regression(64, 1)),
     (ValueError, "`in_features` must be at least 1", lambda: models.mlp(0)),
     (ValueError, "`hidden` must be at least 1", lambda: models.mlp(hidden=0)),
+    (ValueError, "`norm` must be True or False", lambda: models.mlp(norm=1)),
     (ValueError, "`in_shape` must be (channels, length)", lambda: models.mnist1d_cnn((1, 6, 6))),
     side(models.mnist1d_cnn, (1, 2), (1, 3)),
     (ValueError, "`channels` must be at least 1", lambda: models.mnist1d_cnn(channels=0)),

@@ -145,7 +145,7 @@ def tasks(names: Sequence[str] | None = None) -> tuple[Task, ...]:
     Examples
     --------
     >>> [task.key for task in tasks()]
-    ['digits-dirichlet', 'digits-mlp', 'digits-shards', 'mnist-shards']
+    ['digits-dirichlet', 'digits-mlp', 'digits-own', 'digits-shards', 'mnist-shards']
     >>> [task.key for task in tasks() if task.needs_files]
     ['mnist-shards']
     """

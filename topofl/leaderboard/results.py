@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from topofl import config
-from topofl._support.check import check_path
+from topofl._support.check import check_int, check_path, check_positive, shown
 from topofl._version import __version__
 from topofl.engine import DivergenceError
 from topofl.leaderboard.entries import Entry, Task
@@ -130,6 +130,9 @@ def run_entry(
     *,
     store: str | os.PathLike[str] = Path("runs/leaderboard"),
     data: str | os.PathLike[str] | None = None,
+    lr: float | None = None,
+    beyond: int = 0,
+    score: str = SCORE,
     jobs: int = 1,
     progress: bool | str = "auto",
 ) -> Result:
@@ -146,13 +149,23 @@ def run_entry(
         Folder of the runs, of which finished ones are not repeated.
     data
         Folder of datasets, for a task that needs files; None: the environment variable TOPOFL_DATA.
+    lr
+        Learning rate that was chosen before, so that none is tried; None: it is chosen.
+    beyond
+        Number of further learning rates, at most, that are tried one after the other while the best
+        is at an end of those tried, or lower ones if all diverge: a tenth of the second lowest or
+        ten times the second highest, or of the lowest or the highest if that is not beyond. The
+        leaderboard has 0.
+    score
+        Column of the history that counts, such as ``"accuracy_fine_tuned"``.
     jobs, progress
         As for :func:`topofl.sweep`.
 
     Raises
     ------
-    ValueError
-        If the runs cannot be built, all of them diverge, or one fails for another reason.
+    ValueError, TypeError
+        If the runs cannot be built or have no column `score`, all of them diverge, or one fails for
+        another reason; if `lr` or `beyond` is below its minimum or of another type.
     OSError
         If the store cannot be written to.
 
@@ -171,23 +184,65 @@ def run_entry(
     if data is not None and task.needs_files:
         base["data"] = {**base["data"], "root": str(check_path("data", data))}
     how: dict[str, Any] = {"store": store, "jobs": jobs, "progress": progress}
-    points = [{"algorithm.lr": lr} for lr in task.rates]
-    tried = sweep(base, points, seeds=task.tuning_seeds, **how)
-    _check_that_diverged(tried.failures, entry, task)
-    means = {lr: _mean([run for run in tried.runs if _rate(run) == lr], task) for lr in task.rates}
-    known = {lr: mean for lr, mean in means.items() if mean is not None}
-    if not known:
-        raise Diverged(
-            f"{entry.name} diverges on {task.key} with each of its learning rates; the first "
-            f"failed with {tried.failures[0].error}"
-        )
-    lr = max(known, key=known.__getitem__)
+    beyond = check_int("beyond", beyond, minimum=0)
+    means: dict[float, float | None] = {}
+    if lr is None:
+        means = _tried(entry, task, base, beyond, score, how)
+        lr = _best(means)
+    else:
+        lr = check_positive("lr", lr)
     found = sweep(base, [{"algorithm.lr": lr}], seeds=task.seeds, **how)
     _check_that_diverged(found.failures, entry, task)
     runs = {run.settings["run.seed"]: run for run in found.runs}
     if not runs:
         raise Diverged(f"{entry.name} diverges on {task.key}: {found.failures[0].error}")
-    return _result(entry, task, lr, means, [runs.get(seed) for seed in task.seeds])
+    return _result(entry, task, lr, means, [runs.get(seed) for seed in task.seeds], score)
+
+
+def _tried(
+    entry: Entry,
+    task: Task,
+    base: Mapping[str, Any],
+    beyond: int,
+    score: str,
+    how: Mapping[str, Any],
+) -> dict[float, float | None]:
+    """Return the mean accuracy over rounds of each learning rate, in order; None: it diverged."""
+    means: dict[float, float | None] = {}
+    rates, first = task.rates, None
+    while rates:
+        points = [{"algorithm.lr": lr} for lr in rates]
+        tried = sweep(base, points, seeds=task.tuning_seeds, **how)
+        _check_that_diverged(tried.failures, entry, task)
+        first = first or next((failure.error for failure in tried.failures), None)
+        means |= {lr: _mean([r for r in tried.runs if _rate(r) == lr], task, score) for lr in rates}
+        further = _further(means) if beyond and len(means) > 1 else None
+        rates, beyond = () if further is None else (further,), beyond - 1
+    if all(mean is None for mean in means.values()):
+        raise Diverged(
+            f"{entry.name} diverges on {task.key} with each of its learning rates; the first "
+            f"failed with {first}"
+        )
+    return dict(sorted(means.items()))
+
+
+def _best(means: Mapping[float, float | None]) -> float:
+    """Return the learning rate of the highest mean, the first of equal ones."""
+    known = {lr: mean for lr, mean in means.items() if mean is not None}
+    return max(known, key=known.__getitem__)
+
+
+def _further(means: Mapping[float, float | None]) -> float | None:
+    """Return the learning rate beyond the end at which the best is; None if it is at no end."""
+    rates = sorted(means)
+    best = rates[0] if all(mean is None for mean in means.values()) else _best(means)
+    if best not in (rates[0], rates[-1]):
+        return None
+    if best == rates[0]:
+        further = rates[1] / 10 if rates[1] / 10 < best else best / 10
+    else:
+        further = rates[-2] * 10 if rates[-2] * 10 > best else best * 10
+    return float(f"{further:.6g}")
 
 
 def _check_that_diverged(failures: Sequence[Failure], entry: Entry, task: Task) -> None:
@@ -204,16 +259,32 @@ def _rate(run: StoredRun) -> float:
     return run.settings["algorithm.lr"]
 
 
-def _mean(runs: list[StoredRun], task: Task) -> float | None:
+def _mean(runs: list[StoredRun], task: Task, score: str) -> float | None:
     """Return the mean accuracy of tuning runs; None if one of them failed."""
     if len(runs) < len(task.tuning_seeds):
         return None
-    return float(np.mean([_learning(run) for run in runs]))
+    return float(np.mean([_learning(run, score) for run in runs]))
 
 
-def _learning(run: StoredRun) -> float:
+def _learning(run: StoredRun, score: str) -> float:
     """Return the mean accuracy over all evaluations but that of the untrained model."""
-    return float(np.mean(run.curves["scores"][SCORE]["mean"][1:]))
+    return float(np.mean(_scores(run, score)["mean"][1:]))
+
+
+def _scores(run: StoredRun, score: str) -> Mapping[str, list[float]]:
+    """Return the curves of a column, by name of the summary over nodes.
+
+    The score of the untrained models is their accuracy, if they are not fine-tuned.
+    """
+    scores = run.curves["scores"]
+    if score not in scores or None in scores[score]["mean"][1:]:
+        raise ValueError(
+            "`score` must be a column of the runs that each of their evaluations has, of "
+            f"{', '.join(scores)}, got {shown(score)}; the task's `evaluation.fine_tune_every` "
+            "says when models are fine-tuned"
+        )
+    (first, *mean), worst = scores[score]["mean"], scores[score]["worst"]
+    return {"mean": [scores[SCORE]["mean"][0] if first is None else first, *mean], "worst": worst}
 
 
 def _result(
@@ -222,6 +293,7 @@ def _result(
     lr: float,
     means: Mapping[float, float | None],
     runs: list[StoredRun | None],
+    score: str,
 ) -> Result:
     """Return the result of runs, one per seed, of which those that diverged are None."""
     done = [run for run in runs if run is not None]
@@ -231,7 +303,7 @@ def _result(
     per_node = experiment.clients.n * curves[0]["round"][-1]
 
     def ends(name: str) -> tuple[float, ...]:
-        return tuple(run.curves["scores"][SCORE][name][-1] if run else 0.0 for run in runs)
+        return tuple(_scores(run, score)[name][-1] if run else 0.0 for run in runs)
 
     return Result(
         {
@@ -244,11 +316,11 @@ def _result(
         lr=lr,
         tried={f"{rate:g}": mean for rate, mean in means.items()},
         seeds=task.seeds,
-        learning=tuple(_learning(run) if run else 0.0 for run in runs),
+        learning=tuple(_learning(run, score) if run else 0.0 for run in runs),
         final=ends("mean"),
         worst=ends("worst"),
         rounds=tuple(curves[0]["round"]),
-        curve=tuple(np.mean([one["scores"][SCORE]["mean"] for one in curves], axis=0).tolist()),
+        curve=tuple(np.mean([_scores(run, score)["mean"] for run in done], axis=0).tolist()),
         messages=float(np.mean([one["messages"][-1] for one in curves])) / per_node,
         models=float(np.mean([one["bytes"][-1] for one in curves])) / per_node / size,
         steps=float(np.mean([run.history.rounds["steps"].sum() for run in done])) / per_node,

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from topofl._support.check import check_int, check_sequence, shown
+from topofl._support.check import check_int, check_sequence, check_switch, shown
 from topofl._support.public import public
 from topofl._support.seeding import plain_torch, seeded_torch
 
@@ -83,7 +83,9 @@ def logistic_regression(in_features: int = 784, n_classes: int = 10) -> nn.Seque
 
 
 @public
-def mlp(in_features: int = 784, n_classes: int = 10, *, hidden: int = 64) -> nn.Sequential:
+def mlp(
+    in_features: int = 784, n_classes: int = 10, *, hidden: int = 64, norm: bool = False
+) -> nn.Sequential:
     """Return a multilayer perceptron: two hidden layers with ReLU on flattened inputs.
 
     Parameters
@@ -94,24 +96,33 @@ def mlp(in_features: int = 784, n_classes: int = 10, *, hidden: int = 64) -> nn.
         Number of classes.
     hidden
         Number of units of each hidden layer.
+    norm
+        Whether each hidden layer is followed by ``nn.LayerNorm``, before its ReLU.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is below its minimum or of another type, or `norm` is neither True nor False.
 
     Examples
     --------
     >>> sum(p.numel() for p in mlp(196).parameters())
     17418
+    >>> [name for name, _ in mlp(64, hidden=32, norm=True).named_children()]
+    ['flatten', 'linear1', 'norm1', 'relu1', 'linear2', 'norm2', 'relu2', 'head']
     """
     in_features = check_int("in_features", in_features, minimum=1)
     n_classes = check_int("n_classes", n_classes, minimum=2)
     hidden = check_int("hidden", hidden, minimum=1)
+    check_switch("norm", norm, auto=False)
     with built_from_seed_0():
-        return _chain(
-            flatten=nn.Flatten(),
-            linear1=_Linear(in_features, hidden),
-            relu1=nn.ReLU(),
-            linear2=_Linear(hidden, hidden),
-            relu2=nn.ReLU(),
-            head=_Linear(hidden, n_classes),
-        )
+        layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
+        for place, width in ((1, in_features), (2, hidden)):
+            layers[f"linear{place}"] = _Linear(width, hidden)
+            if norm:
+                layers[f"norm{place}"] = nn.LayerNorm(hidden, dtype=torch.float32)
+            layers[f"relu{place}"] = nn.ReLU()
+        return _chain(**layers, head=_Linear(hidden, n_classes))
 
 
 @public
