@@ -131,7 +131,7 @@ def _values() -> dict[str, Any]:
             )
         },
         **{"one_class_per_node.n": 3, "reciprocity.topology": graph},
-        **{"steps": 5, "gossip_rounds": 2},
+        **{"steps": 5, "gossip_rounds": 2, "target": 1, "backdoor.nodes": [0]},
         **{
             "matcha.budget": 0.5,
             "spaces": 2,

@@ -201,7 +201,8 @@ def test_recorded_rounds_are_all_used():
     assert drawn["q measured"] == push_sum_constants(sequence, rounds=20).q_hat  # of uniform pushes
     assert ran["slem"] == NotApplicable(
         "a periodic sequence is needed, the graph has no period; use "
-        "metrics.measured_contraction(sequence, rounds=..., seed=...)"
+        "metrics.measured_contraction(sequence, rounds=..., seed=...) or "
+        "metrics.expected_gap(sequence, rounds=...)"
     )
     assert ran["lambda_n"] == NotApplicable("of one matrix: take a round of the sequence")
     once = MixingSequence(4, lambda t: mixing.from_weights(np.eye(4)), "once", length=1)

@@ -589,7 +589,9 @@ VALUE_ERRORS = {
     "[compute] `compile` must be true or false, got 1": built(compute={"compile": 1}),
     "[compute] `device` must be such as 'cpu' or 'cuda:0', got 'tpu'": built(compute="tpu"),
     "[saving] `Saving` takes every, models, not 'folder'": built(saving={"folder": "x"}),
-    ("[run] `run` takes rounds, ", "not 'evaluation'"): built(run={"rounds": 1, "evaluation": 3}),
+    ("[run] takes rounds, ", "not 'evaluation'; write it in a table of its own"): built(
+        run={"rounds": 1, "evaluation": 3}
+    ),
 }
 
 TOPOLOGY_ERRORS = {
