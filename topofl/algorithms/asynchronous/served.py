@@ -248,7 +248,7 @@ def fedbuff(
     ----------
     Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek and Huba, "Federated learning with buffered
     asynchronous aggregation" (2022), Algorithm 1, and the authors' library facebookresearch/FLSim,
-    flsim/optimizers/async_aggregators.py (``HybridAggregator``).
+    flsim/optimizers/async_aggregators.py (``FedBuffAggregator``).
 
     Examples
     --------
