@@ -48,11 +48,11 @@ def dp_fedavg(
 
     with ``clip(v) = v * min(1, clip / ||v||)``, and 0 if v is not finite. The denominator is the
     expected number of participants, not their number in this round, so that one node changes the
-    average by at most ``clip / (q * n)`` whoever else participates, and an attacker by no more, since
-    the server clips what it receives; the standard deviation of the noise is `noise` times that. In a round without participants the server adds noise only. All
-    nodes then hold ``x``, so the server's model is evaluated. All nodes must start from one model.
-    A participant sends one model and receives one. No topology is needed; one that is given is
-    ignored.
+    average by at most ``clip / (q * n)`` whoever else participates, also an attacker, since the
+    server clips what it receives. The standard deviation of the noise is `noise` times that bound.
+    In a round without participants the server adds noise only. All nodes then hold ``x``, so the
+    server's model is evaluated. All nodes must start from one model. A participant sends one model
+    and receives one. No topology is needed; one that is given is ignored.
 
     :func:`topofl.privacy.spent` computes the privacy guarantee, with the `noise` and the
     `participation` of this method as its `noise` and `sampling`, and the number of rounds as its
