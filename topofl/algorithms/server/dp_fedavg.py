@@ -172,8 +172,9 @@ def _noised_average(limit: float, noise: float, participants: _Poisson) -> Phase
         flat, x = models.flat, state["server"]
         chosen = participants(round)
         expected = participants.probability * len(chosen)
-        if flat.is_meta or chosen.any():
-            weights = matrix(np.ones(len(chosen)), chosen if chosen.any() else ~chosen)
+        if chosen.any() or (flat.is_meta and round.t == 0):  # a dry run shows what is sent
+            there = chosen if chosen.any() else np.arange(len(chosen)) == 0
+            weights = matrix(np.ones(len(chosen)), there)
             round.send(weights, flat.shape[1] * flat.element_size(), server=True)
         sent = clipped_rows(round.published(flat.sub_(x)), limit)  # after attackers have forged it
         total = torch.from_numpy(chosen).to(sent)[None] @ sent / expected
