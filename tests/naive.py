@@ -1893,25 +1893,34 @@ def dinno(nodes, weights, rounds, *, lr, penalty, local_steps):
                     now.data.sub_(lr(t, k) * direction)
 
 
-def gt_hsgd(nodes, weights, rounds, *, lr, beta):
+def gt_hsgd(nodes, weights, rounds, *, lr, beta, frozen=()):
     """GT-HSGD: v <- g + (1 - beta) (v - g at the previous x), y <- W (y + v - the previous v).
 
-    Then x <- W (x - lr y).
+    Then x <- W (x - lr y). Frozen nodes exchange, without gradients and steps of their own.
     """
     tracked = [still(module) for module in nodes.modules]
     v = [still(module) for module in nodes.modules]
     x_before = []
+
+    def gradients(t):
+        return [
+            still(module) if i in frozen else nodes.gradient(i, t)
+            for i, module in enumerate(nodes.modules)
+        ]
+
     for t in range(rounds):
         x = [copied(module) for module in nodes.modules]
-        new = [nodes.gradient(i, t) for i in range(len(nodes.modules))]
+        new = gradients(t)
         if t > 0:
             put(nodes.modules, x_before)
-            old = [nodes.gradient(i, t) for i in range(len(nodes.modules))]
+            old = gradients(t)
             new = combined(lambda a, kept, b: a + (1 - beta) * (kept - b), new, v, old)
         moved = combined(lambda y, now, then: y + now - then, tracked, new, v)
         tracked = mixed(weights, moved)
         rate = lr(t, 0)
         far = combined(lambda own, y, rate=rate: own - rate * y, x, tracked)
+        for i in frozen:
+            far[i] = x[i]
         put(nodes.modules, mixed(weights, far))
         x_before, v = x, new
 

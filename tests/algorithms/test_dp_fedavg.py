@@ -10,7 +10,7 @@ import torch
 from tests import problems
 from tests.algorithms.harness import BATCH, N, engine, trail
 from tests.engine.train.test_divergence import too_large, with_inputs
-from topofl import algorithms
+from topofl import algorithms, attacks
 from topofl._support.seeding import stream
 
 CLIP, SHARE = 0.3, 0.5
@@ -45,6 +45,15 @@ def test_a_node_changes_the_average_by_its_clip_over_the_expected_number_at_most
     assert 0 < there.sum() < N
     assert not any(moved[i] for i in np.flatnonzero(~there))
     assert all(0.2 * most < moved[i] <= most * (1 + 1e-12) for i in np.flatnonzero(there))
+
+
+def test_the_server_clips_what_attackers_send():
+    """A forged update changes the average no more than any other, and an absent node's not."""
+    clients, there = problems.equal_clients(), drawn()
+    for node in (np.flatnonzero(there)[0], np.flatnonzero(~there)[0]):
+        forge = {"attackers": attacks.noise([int(node)], std=1e3)}
+        moved = float((models_of(clients, settings=forge) - models_of(clients)).norm())
+        assert (0.2 if there[node] else 0) * CLIP <= SHARE * N * moved <= 2 * CLIP * there[node]
 
 
 def test_noise_in_units_of_what_a_node_can_change_is_that_of_the_accountant():

@@ -190,6 +190,18 @@ def test_corrections_of_frozen_nodes_still_sum_to_zero():
         assert state["control"].any(1).sum() == N - 1
 
 
+def test_a_frozen_node_takes_no_step_of_gt_hsgd():
+    """Nor one along what others track, or back along what it had tracked."""
+    how = {"rounds": 6, "on_divergence": "freeze", "dtype": torch.float32, "init": "common"}
+    clients, graph = clients_with_extremes(), topologies.star(N)
+    method = algorithms.gt_hsgd(LR, beta=0.3, **SMALL)
+    _, found = engine(method, problems.linear(), clients, graph, **how)
+    nodes = harness.nodes_at_start(problems.linear(), clients, "common")
+    weights = harness.weights_of(graph)
+    naive.gt_hsgd(nodes, weights, 6, lr=lambda t, k: LR, beta=0.3, frozen=[BAD])
+    torch.testing.assert_close(found.flat.double(), nodes.flat(), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "phase", "kept"),
     [

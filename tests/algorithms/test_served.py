@@ -90,6 +90,22 @@ def test_a_discount_of_0_drops_stale_updates():
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("weight", "error", "said"),
+    [
+        (float("nan"), ValueError, "a finite number of at least 0, got nan"),
+        (-1.0, ValueError, "a finite number of at least 0, got -1"),
+        (None, TypeError, "a number, got None"),
+    ],
+)
+def test_a_weight_that_is_no_weight_is_refused(build, weight, error, said):
+    """The server's model would be NaN, or go back, in the name of the learning rate."""
+    wrong = algorithms.Discount("mine", lambda staleness: weight)
+    with pytest.raises(error, match=rf"`weight\(0\)` of the discount 'mine' must return {said}"):
+        run(build(0.1, steps=1, discount=wrong), 2)
+
+
+@BOTH
 def test_attackers_send_forged_models(build):
     plain, forged = (
         run(build(0.1, steps=2, **how), 6, 6, attackers=attack, every=1)

@@ -1,5 +1,7 @@
 """Triggered images, attackers that train on them, and the success rate of a backdoor."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,16 @@ def test_a_patch_is_bright(dtype, bright):
     marked = pixel_patch(1)(torch.zeros(1, 1, 2, 2, dtype=dtype))
     assert marked.flatten().tolist() == [0, 0, 0, bright]
     assert marked.dtype == dtype
+
+
+@pytest.mark.parametrize("value", [0.5, -1, 256])
+def test_a_value_that_pixels_cannot_have_is_refused(value):
+    """They would be marked black, or by another value."""
+    pixels = torch.zeros(1, 1, 4, 4, dtype=torch.uint8)
+    with pytest.raises(ValueError, match="`value` must be a whole number from 0 to 255 for uint8"):
+        pixel_patch(value=value)(pixels)
+    assert pixel_patch(value=7)(pixels).max() == 7
+    assert (pixel_patch(value=value)(pixels.float()) == value).any()
 
 
 def test_triggered_images_are_test_images_of_other_labels():
@@ -108,12 +120,15 @@ def test_the_success_rate_is_the_share_of_triggered_images_with_the_target():
     assert history.column("accuracy", on="triggered") == "accuracy_triggered"
 
 
-def test_a_partition_without_triggered_images_is_refused():
+@pytest.mark.parametrize("triggered", [None, []])
+def test_a_partition_without_triggered_images_is_refused(triggered):
+    clients = clients_of()
+    clients = replace(clients, dataset=replace(clients.dataset, triggered=triggered))
     with pytest.raises(ValueError, match="blobs has no 'triggered'; make them by"):
         topofl.run(
             algorithms.local_only(0.1),
             model=problems.linear(),
-            clients=clients_of(),
+            clients=clients,
             rounds=1,
             seed=0,
             evaluation="triggered",

@@ -77,6 +77,22 @@ def test_random_messages_are_recognized_on_changing_graphs(members):
         assert "drawn at random" not in str(found)
 
 
+@pytest.mark.parametrize(
+    ("method", "mean", "deviation"),
+    [
+        (algorithms.proxskip(0.1, probability=0.2), 12 * 0.2, 12 * 0.4),
+        (algorithms.dp_fedavg(0.1, participation=0.1), 12 * 0.1, 2 * (6 * 0.1 * 0.9) ** 0.5),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_rounds_without_messages_count_in_the_mean(method, mean, deviation):
+    found = need(method, graph=topologies.ring(6))
+    rounds, fewest, most = found.drawn
+    assert (rounds, fewest) == (100, 0)
+    assert most > mean
+    assert abs(found.messages - mean) < 4 * deviation / rounds**0.5
+
+
 def every_fifth_round(models, state, round):
     """Draw numbers that decide nothing, and exchange in rounds 4, 9, ..."""
     round.rng("unused").random()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from topofl import config, leaderboard
 from topofl.cli import main
 from topofl.leaderboard import Entry, Result, build, read_entries, read_results, run_entry, tasks
+from topofl.leaderboard.own_code import own_code
 
 COMMITTED = Path(__file__).resolve().parents[2] / "analysis" / "results" / "leaderboard"
 (SHARDS,) = tasks(["digits-shards"])
@@ -298,6 +300,38 @@ def test_own_code_is_recorded_with_what_it_imports_and_marked_on_the_page(tmp_pa
         page = build(tmp_path / "board").read_text()
     assert {cells[1] for cells in rows_of(page, "ou")} == {"ours"}
     assert {cells[1] for cells in rows_of(page, "ow")} == {"own (*own code*)"}
+
+
+def test_own_code_of_packages_is_found_with_relative_imports(tmp_path, monkeypatch):
+    """In the folder of an entry, as installed packages, and without an __init__.py."""
+    files = {
+        "ownpackage/__init__.py": "",
+        "ownpackage/graphs.py": "import ownsibling\nfrom . import parts\n",
+        "ownpackage/parts.py": "",
+        "ownbare/graphs.py": "import ownsibling\nfrom ownbare import parts\n",
+        "ownbare/relative.py": "from . import parts\n",
+        "ownbare/parts.py": "",
+        "ownsibling.py": "",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = {name for name in files if name.startswith("ownpackage")}
+    for module, folder, wanted in (
+        ("ownpackage.graphs", tmp_path, {*package, "ownsibling.py"}),
+        ("ownpackage.graphs", None, package),
+        ("ownbare.graphs", tmp_path, {"ownbare/graphs.py", "ownsibling.py"}),
+        ("ownbare.relative", tmp_path, {"ownbare/relative.py"}),
+    ):
+        import_module(module)
+        tables = {"topology": {"name": f"{module}:graph"}}
+        tables |= {} if folder is None else {"modules": {"folder": str(folder)}}
+        found = own_code(tables)
+        assert found == {
+            name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in wanted
+        }
 
 
 def test_ranks_of_an_entry_are_printed_by_budget(tmp_path, capsys):

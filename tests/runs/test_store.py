@@ -480,4 +480,8 @@ def test_scores_before_the_first_exchange_have_sent_nothing():
         "columns": {early: {"score": "accuracy", "stage": "before_exchange", "set": "test"}},
     }
     history = History(meta, sent, {"round": np.arange(4), early: scores}, np.zeros((1, 2)))
-    assert curves_of(history)["before_exchange"] == {"scores": [early], "bytes": [0, 0, 10, 30]}
+    assert curves_of(history)["before_exchange"] == {
+        "scores": [early],
+        "bytes": [0, 0, 10, 30],
+        "messages": [0, 0, 2, 4],
+    }

@@ -140,6 +140,31 @@ def test_megabytes_of_scores_before_an_exchange_are_those_of_histories():
         assert frame["MB to 0.3"][0] == pytest.approx(history.bytes_to(0.3, column) / 1e6)
 
 
+def test_scores_before_an_exchange_are_compared_at_equal_messages():
+    """All messages are equally large here, so that equal messages are equal bytes."""
+    how = {"model": topofl.models.logistic_regression(64), "rounds": 8, "seed": 0}
+    how |= {"clients": topofl.data.iid(topofl.data.digits(), n=6, seed=0)}
+    how |= {"evaluation": topofl.Evaluation(every=2, before_exchange=True)}
+    histories = {
+        name: topofl.run(
+            topofl.algorithms.dsgd(lr=0.1), topology=getattr(topofl.topologies, name)(6), **how
+        )
+        for name in ("ring", "fully_connected")
+    }
+    column, whole = "accuracy_before_exchange", histories["fully_connected"]
+    by_messages, by_bytes, at_end = (
+        topofl.summarize(histories, column=column, equal=equal).to_pandas()
+        for equal in ("messages", "megabytes", None)
+    )
+    pd.testing.assert_frame_equal(by_messages, by_bytes)
+    scores = whole[column].mean(axis=1)  # the ring sends 2 / 5 as much: in 7 rounds before it
+    wanted = np.interp(7 * 2 / 5, [0, 1, 3, 5, 7], scores)
+    place = [*by_messages.iloc[:, 0]].index("fully_connected")
+    found, last = (one[column][place] for one in (by_messages, at_end))
+    assert found == pytest.approx(wanted)
+    assert found != pytest.approx(last)
+
+
 @pytest.mark.parametrize(("low_is_good", "verdict"), [(True, "FAILS"), (False, "HOLDS")])
 def test_runs_say_in_which_direction_their_score_is_good(low_is_good, verdict):
     runs = runs_of(topology=["ring", "star"], effect={"ring": 0.0, "star": 0.1})

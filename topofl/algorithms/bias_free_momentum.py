@@ -6,7 +6,7 @@ from torch import Tensor
 from topofl._support.check import check_fraction, check_share
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Gradient, GradientPoint, Rate, descend
-from topofl.algorithms.contract.local import train
+from topofl.algorithms.contract.local import Training, check_amount, steps_and_rates, train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State, no_state
@@ -163,18 +163,26 @@ def gt_hsgd(lr: Rate, *, beta: float = 0.1, batch_size: int = 128) -> Algorithm:
     True
     """
     at, steps = _hybrid(check_share("beta", beta)), descend(tracking(), lr=lr)
+    training = Training(steps, check_amount("batch_size", batch_size, least=1), at=at)
+
+    def init(models: Models) -> State:
+        return training.init(models) | {"rate": torch.zeros_like(models.flat[:, :1])}
+
+    def step(models: Models, state: State, round: Round) -> State:
+        state["rate"].copy_(steps_and_rates(models, training, state, round))
+        return state
 
     def mix_twice(models: Models, state: State, round: Round) -> State:
-        rate = float(steps.lr(round.t, 0))
-        tracked = round.state("local")["tracked"]
-        models.flat.add_(tracked, alpha=rate)  # the step is along what is averaged
+        tracked, rate = (round.state("local")[name] for name in ("tracked", "rate"))
+        models.flat.addcmul_(tracked, rate)  # the step is along what is averaged
         round.mix(round.weights, tracked)
-        models.flat.sub_(tracked, alpha=rate)
+        models.flat.addcmul_(tracked, rate, value=-1)
         round.mix(round.weights, models.flat)
         return state
 
+    local = Phase(init, step, training.settings, rowwise=True)
     exchange = Phase(no_state, mix_twice, {"weights": "round"}, rowwise=True)
-    return chain("gt_hsgd", local=train(steps, batch_size=batch_size, at=at), exchange=exchange)
+    return chain("gt_hsgd", local=local, exchange=exchange)
 
 
 def _hybrid(beta: float) -> GradientPoint:

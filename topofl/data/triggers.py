@@ -42,7 +42,13 @@ class Patch:
                 f"{self} for inputs of shape {tuple(inputs.shape)}; choose a smaller size, or "
                 "write a function for data other than images"
             )
-        bright = 255.0 if inputs.dtype == torch.uint8 else 1.0
+        is_pixels = inputs.dtype == torch.uint8
+        if self.value is not None and is_pixels and self.value not in range(256):
+            raise ValueError(
+                f"`value` must be a whole number from 0 to 255 for uint8 pixels, got "
+                f"{self.value:g}; 255 is white"
+            )
+        bright = 255.0 if is_pixels else 1.0
         down, right = (self.corner.split()[axis] in ("bottom", "right") for axis in (0, 1))
         rows = slice(-self.size, None) if down else slice(self.size)
         columns = slice(-self.size, None) if right else slice(self.size)
@@ -67,8 +73,8 @@ def pixel_patch(
     size
         Side in pixels, smaller than the images; 1 is a single pixel.
     value
-        Value of the pixels in all channels, as in ``dataset.inputs``. None: 255 for uint8 pixels,
-        and 1 for other inputs.
+        Value of the pixels in all channels, as in ``dataset.inputs``: a whole number from 0 to 255
+        for uint8 pixels. None: 255 for these, and 1 for other inputs.
     corner
         ``"bottom right"``, ``"bottom left"``, ``"top right"`` or ``"top left"``.
 
@@ -76,7 +82,8 @@ def pixel_patch(
     ------
     ValueError, TypeError
         If a number is out of its range or of another type, or the corner is unknown; in
-        :func:`backdoor`, if the inputs are not images, or not larger than the patch.
+        :func:`backdoor`, if the inputs are not images, or not larger than the patch, or if uint8
+        pixels cannot have the `value`.
 
     References
     ----------

@@ -204,7 +204,7 @@ def _indices_of(clients: Partition, name: str) -> Any:
     """Return the indices of a shared set or of each node's own set; raise if there are none."""
     own, kind = _is_own(name), name.removeprefix("own_")
     indices = getattr(clients if own else clients.dataset, kind)
-    if indices is None:
+    if indices is None or (kind == "triggered" and not len(indices)):
         raise ValueError(
             f"`evaluation.on` must name a set with examples, {clients.dataset.name} has no "
             f"{name!r}; make them by data.backdoor, or choose another set"

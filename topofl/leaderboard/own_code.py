@@ -4,6 +4,8 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ def own_code(tables: Mapping[str, Any]) -> dict[str, str]:
         if file is None or name.partition(".")[0] == "topofl":
             continue
         root = Path(file).parents[name.count(".") + (Path(file).name == "__init__.py")]
-        own = _imported(file, [tables.get("modules", {}).get("folder")])
+        own = _imported(name, file, root, tables.get("modules", {}).get("folder"))
         for path in sorted({file, *own}):
             known = os.path.relpath(path, root).replace(os.sep, "/")
             found[known] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
@@ -58,10 +60,41 @@ def _modules_of_packages(tables: Any) -> Iterator[str]:
             yield from _modules_of_packages(value)
 
 
-def _imported(file: str, folders: list[str | None]) -> set[str]:
-    """Return the files in folders that a file imports, directly or through one another."""
-    finder = ModuleFinder(path=[folder for folder in folders if folder is not None])
-    if file.endswith(".py"):  # and is not compiled
-        finder.run_script(file)
+def _imported(name: str, file: str, root: Path, folder: str | None) -> set[str]:
+    """Return the files that a module imports, directly or through one another.
+
+    These are files of a folder, or of its own package in `root` if the module is not in the folder;
+    not those of packages without ``__init__.py``.
+    """
+    if folder is not None and Path(folder).resolve() in Path(file).resolve().parents:
+        finder = _Finder(path=[folder])
+    else:
+        finder = _Finder(path=[str(root)], excludes=_Others(name.partition(".")[0]))
+    with suppress(ImportError):  # of packages without __init__.py
+        finder.import_hook(name)
+    if file.endswith(".py") and name not in finder.modules:  # and is not compiled
+        with suppress(ImportError):  # of relative imports in such packages
+            finder.run_script(file)
     found = (getattr(one, "__file__", None) for one in finder.modules.values())
-    return {path for path in found if path is not None}
+    return {path for path in found if path is not None and Path(path).is_file()}
+
+
+class _Finder(ModuleFinder):
+    """A finder for which packages without ``__init__.py`` are missing; it would fail otherwise."""
+
+    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
+        """Return what is known of a module; raise ``ImportError`` if it is not found."""
+        try:
+            return super().find_module(name, path, parent)
+        except AttributeError as error:
+            raise ImportError(f"there is no module {name}") from error
+
+
+@dataclass(frozen=True)
+class _Others:
+    """The names of all modules outside of a package."""
+
+    package: str
+
+    def __contains__(self, name: object) -> bool:
+        return str(name).partition(".")[0] not in (self.package, "__init__")

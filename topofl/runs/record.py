@@ -111,7 +111,7 @@ def curves_of(history: History) -> dict[str, Any]:
         but at least one), ``best`` and ``std`` (population standard deviation). Nodes without a
         score are left out. Numbers that are not finite, which JSON lacks, are None.
         ``low_is_good`` says so by column. If there are scores before an exchange,
-        ``before_exchange`` has their names and the ``bytes`` sent until then.
+        ``before_exchange`` has their names and the ``bytes`` and ``messages`` sent until then.
 
     Examples
     --------
@@ -133,8 +133,9 @@ def curves_of(history: History) -> dict[str, Any]:
     scored = [name for name in history.score_columns if name in history.evaluations]
     early = [name for name in scored if history.score_columns[name].stage == "before_exchange"]
     if early:
-        sent = totals["bytes"][np.maximum(0, rounds - 1)].tolist()
-        columns["before_exchange"] = {"scores": early, "bytes": sent}
+        until = np.maximum(0, rounds - 1)
+        sent = {name: total[until].tolist() for name, total in totals.items()}
+        columns["before_exchange"] = {"scores": early, **sent}
     columns["low_is_good"] = {name: history.low_is_good(name) for name in scored}
     columns["scores"] = {
         name: {

@@ -15,6 +15,7 @@ from topofl._support.check import (
     check_positive,
     check_share,
     check_takes,
+    shown,
 )
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
@@ -65,6 +66,15 @@ class Discount:
 
     def __post_init__(self) -> None:
         check_takes(f"`weight` of the discount {self.name!r}", self.weight, "staleness")
+
+    def at(self, staleness: int) -> float:
+        """Return the weight of a staleness; raise if it is not a finite number of at least 0."""
+        found, call = self.weight(staleness), f"`weight({staleness})` of the discount {self.name!r}"
+        if isinstance(found, bool) or not isinstance(found, int | float | np.number):
+            raise TypeError(f"{call} must return a number, got {shown(found)}")
+        if not 0 <= found < float("inf"):
+            raise ValueError(f"{call} must return a finite number of at least 0, got {found:g}")
+        return float(found)
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{key}={x:g}' for key, x in self.settings.items())})"
@@ -189,7 +199,7 @@ def fedasync(
     share, weight = check_share("alpha", alpha), _as_discount(discount)
 
     def mix(x: Tensor, state: State, sent: Tensor, pulled: Tensor, stale: int, place: int) -> None:
-        x.lerp_(sent, share * weight.weight(stale))
+        x.lerp_(sent, share * weight.at(stale))
 
     rule = _Rule("fedasync", mix, 1, {"alpha": share, "discount": str(weight)})
     terms = [proximal(strength)] if check_nonnegative("strength", strength) else []
@@ -248,7 +258,7 @@ def fedbuff(
     ----------
     Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek and Huba, "Federated learning with buffered
     asynchronous aggregation" (2022), Algorithm 1, and the authors' library facebookresearch/FLSim,
-    flsim/optimizers/async_aggregators.py (``HybridAggregator``).
+    flsim/optimizers/async_aggregators.py (``FedBuffAggregator``).
 
     Examples
     --------
@@ -266,7 +276,7 @@ def fedbuff(
 
     def add(x: Tensor, state: State, sent: Tensor, pulled: Tensor, stale: int, place: int) -> None:
         waiting = state["waiting"][0]
-        waiting.add_(sent - pulled, alpha=weight.weight(stale))
+        waiting.add_(sent - pulled, alpha=weight.at(stale))
         if (place + 1) % size == 0:
             x.add_(waiting, alpha=rate / size)
             waiting.zero_()

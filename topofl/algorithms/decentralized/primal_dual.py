@@ -111,11 +111,17 @@ def led(
 
 
 def _mix_and_correct(
-    models: Models, corrections: Tensor, round: Round, strength: float, *, lazy: bool
+    models: Models,
+    corrections: Tensor,
+    round: Round,
+    strength: float,
+    *,
+    lazy: bool,
+    counted: bool = True,
 ) -> None:
     """Average models, and add what they lost by it, times a strength, to the corrections."""
     before = models.flat.clone()
-    round.mix(round.weights, models.flat)
+    round.mix(round.weights, models.flat, counted=counted)
     if lazy:
         models.flat.add_(before).mul_(0.5)
     if strength > 0:
@@ -192,11 +198,13 @@ def proxskip(
 
     def exchange_or_skip(models: Models, state: State, round: Round) -> State:
         drawn = round.rng("exchange").random() < probability
-        if drawn or models.flat.is_meta:  # a dry run exchanges in every round
+        if (
+            drawn or models.flat.is_meta
+        ):  # a dry run shows what is exchanged, and counts it if drawn
             rate = float(steps.lr(round.t, 0))
             strength = share * probability / rate if rate > 0 else 0.0
             corrections = round.state("local")["correction"]
-            _mix_and_correct(models, corrections, round, strength, lazy=True)
+            _mix_and_correct(models, corrections, round, strength, lazy=True, counted=drawn)
         return state
 
     settings = {"weights": "round", "probability": probability, "dual_lr": share}

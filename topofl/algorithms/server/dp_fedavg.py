@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
 
 from topofl._support.check import check_nonnegative, check_positive, check_share
 from topofl._support.public import public
@@ -47,11 +48,11 @@ def dp_fedavg(
 
     with ``clip(v) = v * min(1, clip / ||v||)``, and 0 if v is not finite. The denominator is the
     expected number of participants, not their number in this round, so that one node changes the
-    average by at most ``clip / (q * n)`` whoever else participates; the standard deviation of the
-    noise is `noise` times that. In a round without participants the server adds noise only. All
-    nodes then hold ``x``, so the server's model is evaluated. All nodes must start from one model.
-    A participant sends one model and receives one. No topology is needed; one that is given is
-    ignored.
+    average by at most ``clip / (q * n)`` whoever else participates, also an attacker, since the
+    server clips what it receives. The standard deviation of the noise is `noise` times that bound.
+    In a round without participants the server adds noise only. All nodes then hold ``x``, so the
+    server's model is evaluated. All nodes must start from one model. A participant sends one model
+    and receives one. No topology is needed; one that is given is ignored.
 
     :func:`topofl.privacy.spent` computes the privacy guarantee, with the `noise` and the
     `participation` of this method as its `noise` and `sampling`, and the number of rounds as its
@@ -170,12 +171,13 @@ def _noised_average(limit: float, noise: float, participants: _Poisson) -> Phase
     def apply(models: Models, state: State, round: Round) -> State:
         flat, x = models.flat, state["server"]
         chosen = participants(round)
-        clipped_rows(flat.sub_(x), limit)  # 0 for others, who hold x
         expected = participants.probability * len(chosen)
-        if flat.is_meta or chosen.any():
-            weights = matrix(np.ones(len(chosen)), chosen if chosen.any() else ~chosen)
-            round.mix(weights, flat, server=True)
-        total = flat[:1] * (np.count_nonzero(chosen) / expected)
+        if chosen.any() or (flat.is_meta and round.t == 0):  # a dry run shows what is sent
+            there = chosen if chosen.any() else np.arange(len(chosen)) == 0
+            weights = matrix(np.ones(len(chosen)), there)
+            round.send(weights, flat.shape[1] * flat.element_size(), server=True)
+        sent = clipped_rows(round.published(flat.sub_(x)), limit)  # after attackers have forged it
+        total = torch.from_numpy(chosen).to(sent)[None] @ sent / expected
         add_common_noise(total, round.rng("noise"), noise * limit / expected)
         flat.copy_(x.add_(total).expand_as(flat))
         return state
