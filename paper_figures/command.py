@@ -130,7 +130,9 @@ def reproduce(
     output = show or (lambda text: None)
     limits = _limits(until_decided, max_seeds, hours, seeds=seeds, kept=kept)
     paper, figures, setting = _named(name, scale, seeds, data, datasets, device)
-    _without_data(figures, setting)
+    missing = _without_data(figures, setting)
+    if len(missing) == len(figures):
+        raise FileNotFoundError(f"every figure of {name} {next(iter(missing.values()))}")
     if limits is None:
         _check_undecided(figures, setting, out)
     jobs = check_int("jobs", jobs, minimum=1)

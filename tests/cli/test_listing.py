@@ -185,3 +185,13 @@ def test_the_script_for_zsh_has_all_commands(shell, tmp_path):
 def test_a_missing_package_is_named(fails, monkeypatch):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert "pip install 'topofl[completion]'" in fails("completion bash")
+
+
+def test_the_example_of_a_method_in_a_method_can_be_typed():
+    table = as_table("algorithm", index_row("timed")["example"])
+    assert table["algorithm"] == {"name": "dsgd", "lr": 0.1, "local_steps": 2}
+
+
+def index_row(name):
+    (row,) = (row for row in index()["algorithm"] if row["name"] == name)
+    return row

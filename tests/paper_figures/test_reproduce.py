@@ -333,3 +333,10 @@ def test_a_sample_is_refused(words, message, tmp_path, capsys):
     with pytest.raises(SystemExit):
         time_rounds_command(["sample", "--data", str(tmp_path), *map(str, words)])
     assert message in capsys.readouterr().err
+
+
+def test_a_paper_without_any_data_is_an_error_and_no_empty_report(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOPOFL_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match="every figure of dpfl needs the files of cifar10"):
+        reproduce("dpfl", scale="quick", out=tmp_path, report=True, progress=False)
+    assert not list(tmp_path.rglob("*report*"))

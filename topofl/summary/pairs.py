@@ -157,8 +157,8 @@ def pairs_with(collected: Collected, values: np.ndarray, baseline: Any) -> list[
     if not any(pair.n for pair in pairs) and len(pairs) > 1:
         raise ValueError(
             "`baseline` must have seeds in common with another group, to pair runs by them; "
-            f"{_seeds_of(collected, members, of_group)}; run all groups with the same seeds, or "
-            "leave `baseline` out"
+            f"{_seeds_of(collected, members, of_group)}; run all groups with the same seeds, at "
+            "least two, or leave `baseline` out"
         )
     return pairs
 

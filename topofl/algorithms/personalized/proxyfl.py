@@ -124,6 +124,15 @@ def proxyfl(
     ...                      rounds=3, seed=0, evaluation="own_test")
     >>> bool(history.last("accuracy").mean() > 0.6), int(history["messages"][-1])
     (True, 4)
+
+    Scores are those of private models; those of proxies have columns of their own on request:
+
+    >>> also = {"proxy": lambda models, round: round.state("local")["proxy"]}
+    >>> history = topofl.run(proxyfl(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, topology=topologies.one_peer_exponential(4),
+    ...                      rounds=3, seed=0, evaluation=topofl.Evaluation(also=also))
+    >>> history["accuracy_proxy"].shape
+    (2, 4)
     """
     weight = check_probability("weight", weight)
     check_switch("average", average, auto=False)
