@@ -1,4 +1,4 @@
-"""Gradient tracking with momentum, and of gradients with less variance; no bias as in D-SGD."""
+"""Gradient tracking with momentum or variance reduction, without the bias of D-SGD."""
 
 import torch
 from torch import Tensor

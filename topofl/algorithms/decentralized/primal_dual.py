@@ -243,9 +243,9 @@ def dinno(
         :func:`topofl.algorithms.cosine`. It should be below ``1 / (L / 2 + penalty)``, where L is
         the Lipschitz constant of the gradients.
     penalty
-        Weight of differences between neighbors, above 0. In the papers, all edges have the same
-        penalty, which is that of weights that are equal on all edges, such as those of a ring or of
-        other regular graphs, times this weight.
+        Weight of differences between neighbors, above 0. The papers have no ``w_ij``, and one
+        penalty for all edges: on regular graphs, where all edges have the same weight, it is
+        ``penalty * w_ij``.
     local_steps
         Steps per round, the same at all nodes.
     batch_size
@@ -260,7 +260,8 @@ def dinno(
     -----
     In the paper, nodes exchange models at the beginning of a round, here at its end. Both are the
     same if all nodes start from the same model. With many local steps on full batches, the method
-    is decentralized ADMM, whose penalty is twice as large in the form with a variable per edge.
+    is decentralized ADMM with one variable per edge and direction; with one variable per edge, the
+    same iterates have twice the penalty.
 
     References
     ----------

@@ -93,7 +93,7 @@ def proxyfl(
     momentum
         In [0, 1), for both models; velocities stay at their node, and last from round to round.
     head
-        The last layer. The method does not depend on it: it must only be one layer.
+        The last layer, which must be a single layer. Results do not depend on which one it is.
 
     Raises
     ------

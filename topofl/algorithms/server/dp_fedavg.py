@@ -57,12 +57,12 @@ def dp_fedavg(
     :func:`topofl.privacy.spent` computes the privacy guarantee, with the `noise` and the
     `participation` of this method as its `noise` and `sampling`, and the number of rounds as its
     `steps`. It hides whether a node, with all of its examples, takes part, from everybody who sees
-    the models of all rounds. Everybody but the server: the server sees the updates before the
-    noise, and must be trusted (:func:`topofl.algorithms.dp_dsgd` with ``level="node"`` needs no
-    trusted party). The guarantee assumes that nobody else knows who participated. Losses and scores
-    that a run records are computed from the raw data and are not private. Floating-point noise that
-    is not rounded to a grid does not keep the guarantee to the last bit (Mironov 2012): use this
-    method for simulations.
+    the models of all rounds, except the server: that sees the updates before the noise, and must be
+    trusted (:func:`topofl.algorithms.dp_dsgd` with ``level="node"`` needs no trusted party). The
+    guarantee assumes that nobody else knows who participated. Losses and scores that a run records
+    are computed from the raw data and are not private. Floating-point noise that is not rounded to
+    a grid does not keep the guarantee to the last bit (Mironov 2012): use this method for
+    simulations.
 
     Parameters
     ----------
