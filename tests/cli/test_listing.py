@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from topofl import data
+from topofl import config, data
 from topofl._spec import catalogue
 from topofl.cli import listing
 from topofl.cli.commands import KINDS_OF_NAMES, make_parser
@@ -188,10 +188,8 @@ def test_a_missing_package_is_named(fails, monkeypatch):
 
 
 def test_the_example_of_a_method_in_a_method_can_be_typed():
-    table = as_table("algorithm", index_row("timed")["example"])
-    assert table["algorithm"] == {"name": "dsgd", "lr": 0.1, "local_steps": 2}
-
-
-def index_row(name):
-    (row,) = (row for row in index()["algorithm"] if row["name"] == name)
-    return row
+    (row,) = (row for row in index()["algorithm"] if row["name"] == "timed")
+    given = {"data": {"name": "digits", "partition": "iid", "n": 4}, "topology": "ring"}
+    given |= {"model": "logistic_regression", "run": {"rounds": 1}}
+    method = config.build(given | {"algorithm": row["example"]}).algorithm
+    assert str(method).startswith("dsgd: local(lr=0.1, batch_size=128, steps=2)")

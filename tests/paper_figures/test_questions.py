@@ -1,6 +1,7 @@
 """Experiments on claims that fail: what their rows change, and what their numbers are."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,3 +107,16 @@ def test_costs_are_spent_in_the_rounds_that_they_pay_for(setting, tmp_path):
 def test_a_missing_number_keeps_its_reason():
     reason = topofl.NotApplicable("no links")
     assert questions.said(reason) is reason
+
+
+def test_the_committed_page_answers_all_questions():
+    folder = Path(questions.__file__).parent
+    page = (folder / "results" / "questions.md").read_text()
+    titles = [question.title for question in questions.QUESTIONS]
+    assert [line for line in page.splitlines() if line.startswith("**")] == [
+        f"**{title}**" for title in titles
+    ]
+    for question, part in zip(questions.QUESTIONS, page.split("\n**")[1:], strict=True):
+        rows = [line.split("|")[1].strip() for line in part.splitlines() if line.startswith("|")]
+        shown = [f"{row:,}" if isinstance(row, int) else str(row) for row in question.rows]
+        assert rows[2:] == shown
