@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from topofl import algorithms
-from topofl._support.table import Table
+from topofl import Table, algorithms
 from topofl.algorithms.contract import needs as known_needs
 from topofl.citations import Work, works_of
 from topofl.leaderboard import Task, tasks
 
-from .all_methods import GRAPHLESS, ROWS, STUDY, Cell, Cells, Preset, Row
+from .all_methods_cells import GRAPHLESS, ROWS, STUDY, Cell, Cells, Preset, Row
 from .program import as_installed, write
 
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -91,6 +91,7 @@ def test_of_one_sampled_step_it_is_no_less_than_what_is_exact(noise, sampling):
     assert quad(excess, -20 * noise, 1 + 20 * noise, limit=500)[0] <= DELTA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "rounds", "sampling"), [(1.0, 100, 0.1), (0.8, 20, 0.5), (1.1, 50, 0.2)]
 )

@@ -69,6 +69,7 @@ def test_import_loads_no_package_but_itself_and_lists_its_names(loaded_by):
     assert not found & (HEAVY | NUMERICAL)
 
 
+@pytest.mark.slow
 def test_all_names_are_loaded_without_packages_of_single_functions(loaded_by):
     found = loaded_by("from topofl import *\nassert run and topologies.ring(5) and Topology")
     assert found >= NUMERICAL

@@ -17,7 +17,7 @@ from topofl._support.public import public
 from topofl._version import __version__
 from topofl.history import History
 
-__all__ = ["citations"]
+__all__ = ["Work", "citations", "works_of"]
 
 Used = History | Callable[..., Any]
 """A run, or what it used."""
@@ -49,7 +49,15 @@ _WORK = re.compile(r'"([^"]+)" \(([^()]*)\)')
 
 
 class Work(NamedTuple):
-    """An entry of references.bib: its key, its fields and its text."""
+    """An entry of references.bib: its key, its fields and its text.
+
+    Examples
+    --------
+    >>> from topofl import algorithms
+    >>> (work,) = works_of(algorithms.teleportation)
+    >>> work.fields["year"]
+    '2025'
+    """
 
     key: str
     fields: Mapping[str, str]
@@ -178,7 +186,14 @@ def bibtex(functions: Mapping[str, Callable[..., Any]]) -> str:
 
 
 def works_of(function: Callable[..., Any]) -> list[Work]:
-    """Return the works whose titles the references of a function's docstring quote."""
+    """Return the works whose titles the references of a function's docstring quote.
+
+    Examples
+    --------
+    >>> from topofl import algorithms
+    >>> [work.key for work in works_of(algorithms.teleportation)]
+    ['takezawa2025scalable']
+    """
     titles = quoted(function)
     return [work for work in references() if any(work.is_cited_by(*title) for title in titles)]
 

@@ -82,6 +82,7 @@ def rooted_out(clients, records):
     return with_inputs(clients, records, zero_first)
 
 
+@pytest.mark.slow
 @LEVEL
 @pytest.mark.parametrize("policy", ["raise", "freeze", "record"])
 @pytest.mark.parametrize("executor", ["batched", "looped"])

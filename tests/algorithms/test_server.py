@@ -147,6 +147,7 @@ def rest(lr, normalized):
     return np.linalg.solve(left, right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalized", [True, False], ids=["fednova", "fedavg"])
 def test_fixed_points_with_different_local_steps(normalized):
     lr, rounds = 0.05, 200

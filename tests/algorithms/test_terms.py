@@ -401,7 +401,7 @@ STEPS = {
 }
 
 
-@problems.by_turns(4, name=STEPS, trained=TRAINED)
+@problems.by_turns(8, name=STEPS, trained=TRAINED)
 def test_steps_equal_torch_or_a_loop_over_nodes(name, trained):
     """With 1 to 16 examples per client, the state of nodes that have finished does not change."""
     steps, (model, part, ways) = STEPS[name], TRAINED[trained]

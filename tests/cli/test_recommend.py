@@ -32,6 +32,7 @@ def test_it_prints_reasons_and_warnings(shell):
     assert printed.startswith("Warning: the predicted rounds are fitted to a number of nodes")
 
 
+@pytest.mark.slow
 def test_the_first_graphs_are_compared_by_the_command_that_is_printed(shell, rows):
     printed = shell(f"{LINE} --per-node 3 --seed 1")
     found = rows(f"{LINE} --per-node 3 --seed 1")

@@ -190,7 +190,7 @@ def test_a_method_is_short(name):
     assert statements(inspect.getsource(module)) <= 60 * len(module.__all__)
 
 
-@problems.by_turns(3, 0, name=ALGORITHMS)
+@problems.by_turns(6, 0, name=ALGORITHMS)
 def test_loss_falls_and_seed_decides(name):
     history, again = run(name, every=5), run(name, every=5, rounds=5)
     assert history["train_loss"][-1] < 0.5 * history["train_loss"][0]

@@ -161,7 +161,7 @@ def waits_of(n, times, name, executor="batched", **options):
     return found.events
 
 
-@problems.by_turns(6, case=WAITED)
+@problems.by_turns(12, case=WAITED)
 def test_waits_do_not_depend_on_nodes_and_steps(case):
     """The whole run counts, from its first check to its last evaluation.
 

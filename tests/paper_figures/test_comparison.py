@@ -290,6 +290,7 @@ def test_tables_say_how_far_seeds_are_apart_and_who_missed_a_target():
     assert table.column("paper: over DFedPGP's")[:2] == (1.0, 1.44)
 
 
+@pytest.mark.slow
 def test_pfeddst_is_tested_after_training_only_and_its_peers_in_every_round(peers):
     panel = peers["pfeddst-fig03"].data["panels"][C10]
     assert list(panel[OURS]) == ["after training"]

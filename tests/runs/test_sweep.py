@@ -521,6 +521,7 @@ def test_the_plan_counts_points_that_differ_in_an_unused_topology(tmp_path):
     assert "ignores the topology" not in one.title
 
 
+@pytest.mark.slow
 def test_surplus_processes_are_ended(tmp_path):
     with Processes(2) as processes:
         pids = [pid.result(60) for _, pid in processes._pools.values()]

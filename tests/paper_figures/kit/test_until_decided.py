@@ -284,7 +284,7 @@ def test_what_was_left_out_is_said_to_be_undecided(tmp_path, monkeypatch):
     )
     left = LeftOut(command.PAPERS[0].figures[0], "no files")
     monkeypatch.setattr(command, "_outcomes", lambda *_, **__: [left])
-    monkeypatch.setattr(command, "_without_data", lambda *_: None)
+    monkeypatch.setattr(command, "_without_data", lambda *_: {})
     assert reproduce("dcliques-fig06", out=tmp_path, **how) == []
     assert lines[-1] == (
         f"still undecided: all claims of {left.figure.id}, left out for the reasons above"
