@@ -1,5 +1,6 @@
 """The page of all methods: written from ``results.json``, docstrings, declarations and the docs."""
 
+import importlib
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -12,7 +13,6 @@ from matplotlib.figure import Figure
 
 from topofl import Table, algorithms
 from topofl.algorithms.contract import needs as known_needs
-from topofl.citations import Work, works_of
 from topofl.leaderboard import Task, tasks
 
 from .all_methods_cells import GRAPHLESS, ROWS, STUDY, Cell, Cells, Preset, Row
@@ -115,8 +115,9 @@ def _public(name: str) -> str:
     return f"{'equal' if is_equal else 'differs'} ({'; '.join(dict.fromkeys(told))})"
 
 
-def _works(name: str) -> list[Work]:
-    return sorted(works_of(getattr(algorithms, name)), key=lambda work: work.fields["year"])
+def _works(name: str) -> list[Any]:
+    cited = importlib.import_module("topofl.citations").works_of(getattr(algorithms, name))
+    return sorted(cited, key=lambda work: work.fields["year"])
 
 
 def _plain(text: str) -> str:

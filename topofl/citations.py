@@ -17,7 +17,7 @@ from topofl._support.public import public
 from topofl._version import __version__
 from topofl.history import History
 
-__all__ = ["Work", "citations", "works_of"]
+__all__ = ["citations"]
 
 Used = History | Callable[..., Any]
 """A run, or what it used."""
