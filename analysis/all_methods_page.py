@@ -1,6 +1,5 @@
 """The page of all methods: written from ``results.json``, docstrings, declarations and the docs."""
 
-import importlib
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from topofl import Table, algorithms
+from topofl import Table, algorithms, citations
 from topofl.algorithms.contract import needs as known_needs
 from topofl.leaderboard import Task, tasks
 
@@ -115,9 +114,12 @@ def _public(name: str) -> str:
     return f"{'equal' if is_equal else 'differs'} ({'; '.join(dict.fromkeys(told))})"
 
 
-def _works(name: str) -> list[Any]:
-    cited = importlib.import_module("topofl.citations").works_of(getattr(algorithms, name))
-    return sorted(cited, key=lambda work: work.fields["year"])
+@cache
+def _works(name: str) -> list[dict[str, str]]:
+    """Return the fields of the BibTeX entries that a method cites, ordered by year."""
+    entries = citations(getattr(algorithms, name)).split("\n% ")[1:]  # without that of topofl
+    found = [dict(re.findall(r"^  (\w+) = \{(.*)\},?$", one, re.MULTILINE)) for one in entries]
+    return sorted(found, key=lambda work: work["year"])
 
 
 def _plain(text: str) -> str:
@@ -130,9 +132,9 @@ def _paper(name: str) -> str:
     """Return the first author and the title of each work that the method comes from."""
     told = []
     for work in _works(name):
-        names = _plain(work.fields["author"]).split(" and ")
+        names = _plain(work["author"]).split(" and ")
         first = names[0].split(",")[0]
-        told.append(f"{first}{' et al.' * (len(names) > 1)}, {_plain(work.fields['title'])}")
+        told.append(f"{first}{' et al.' * (len(names) > 1)}, {_plain(work['title'])}")
     return "; ".join(told)
 
 
@@ -175,7 +177,7 @@ def about_methods(cells: Cells) -> Table:
     )  # fmt: skip
     (task,), rows = tasks([BYTES_ON]), []
     for name, declared in ROWS.items():
-        row, years = declared.for_task(task), [work.fields["year"] for work in _works(name)]
+        row, years = declared.for_task(task), [work["year"] for work in _works(name)]
         server = "yes" if row.graph == "server" else "no"
         about = (row.exchanges, server, _needs(row), _directed(row), *_costs(cells, name))
         years = ", ".join(dict.fromkeys(years))

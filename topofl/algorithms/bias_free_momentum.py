@@ -142,13 +142,13 @@ def gt_hsgd(lr: Rate, *, beta: float = 0.1, batch_size: int = 128) -> Algorithm:
 
     Notes
     -----
-    In the paper, the first ``v_i`` is the mean gradient of several minibatches, which takes a round
-    of its own; here it is that of one minibatch, as in every other round.
+    The rule is that of code by others, OscarYau525/docom; the paper's own listing was not read. The
+    first ``v_i`` is the gradient of one minibatch, as in every other round.
 
     References
     ----------
     Xin, Khan and Kar, "A hybrid variance-reduced method for decentralized stochastic non-convex
-    optimization" (ICML 2021), Algorithm 1.
+    optimization" (ICML 2021).
 
     Examples
     --------
