@@ -190,12 +190,7 @@ def with_fewer_edges(setting: Setting, removed: int) -> Arms:
     """Return D-Cliques of which none, and some, edges per clique are removed."""
     panel = dcliques.fig16(setting)["with Clique Averaging"]
     whole, thinner = panel["0 removed"], panel["1 removed"]
-    return {"all": whole, "fewer": changed_edges(thinner, removed)}
-
-
-def changed_edges(runs: Sequence[Run], removed: int) -> list[Run]:
-    """Return runs on thinned cliques with another number of removed edges."""
-    return changed(runs, topology={"removed": removed})
+    return {"all": whole, "fewer": changed(thinner, topology={"removed": removed})}
 
 
 def cost_of_edges(arms: Arms, store: Store) -> Numbers:
