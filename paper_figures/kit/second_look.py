@@ -74,8 +74,8 @@ def save_verdicts(results: Sequence[Result], out: str | Path) -> None:
         write_text(_path(out, result.setting.scale, result.figure.id), json.dumps(found, indent=1))
 
 
-def _stored(out: str | Path, scale: str, figure: str) -> dict[str, tuple[str, int]]:
-    """Return what was stored; empty if there is nothing.
+def stored_verdicts(out: str | Path, scale: str, figure: str) -> dict[str, tuple[str, int]]:
+    """Return what :func:`save_verdicts` stored for a figure; empty if there is nothing.
 
     Raises
     ------
@@ -89,6 +89,13 @@ def _stored(out: str | Path, scale: str, figure: str) -> dict[str, tuple[str, in
         return {}
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}; judge scale {scale} again") from error
+
+
+def verdict_on(
+    ordering: Claim, scale: str, stored: Mapping[str, tuple[str, int]]
+) -> tuple[str, int] | None:
+    """Return the stored verdict on a claim's ordering at a scale, with its number of seeds."""
+    return stored.get(ordering.statement.replace(REPLACED, LOOKS[scale]))
 
 
 def on_data_sets(verdicts: Sequence[str]) -> str:
@@ -120,12 +127,9 @@ def orderings_table(results: Sequence[Result], out: str | Path) -> Table | None:
     holding: Counter[int] = Counter()
     own = 0
     for result in results:
-        stored = {scale: _stored(out, scale, result.figure.id) for scale in LOOKS}
+        stored = {scale: stored_verdicts(out, scale, result.figure.id) for scale in LOOKS}
         for claim in filter(None, map(ordering_of, result.claims)):
-            looks = [
-                stored[scale].get(claim.statement.replace(REPLACED, name))
-                for scale, name in LOOKS.items()
-            ]
+            looks = [verdict_on(claim, scale, found) for scale, found in stored.items()]
             if any(looks) and claim.evidence is not None:
                 every = [(claim.verdict, len(claim.evidence.values[0][1])), *looks]
                 verdicts = [one[0] for one in every if one is not None]

@@ -275,6 +275,21 @@ def _heading(claim: Claim, name: str) -> tuple[str, int | None]:
     return HOLDS if ahead else FAILS, needed
 
 
+def seeds_to_decide(claim: Claim) -> int | None:
+    """Return how many seeds an undecided claim would need if means and spreads stay as they are.
+
+    None if :data:`.sequential.MOST` are not enough, or more seeds cannot decide it.
+    """
+    if claim.evidence is None:
+        return None
+    enough, needed = claim.evidence.order
+    headings = [_heading(claim, name) for name, _ in claim.evidence.values]
+    if first := [k for verdict, k in headings if verdict == enough and k]:
+        return min(first)
+    every = [k for verdict, k in headings if verdict == needed and k]
+    return max(every) if len(every) == len(headings) else None
+
+
 def claim_verdict(
     claim: Claim, comparisons: Iterable[Comparison], progress: Progress, k: int | None = None
 ) -> str:

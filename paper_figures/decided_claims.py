@@ -1,0 +1,156 @@
+"""Which claims of the papers are decided, and by what: at scale ``quick``, or by the second look.
+
+``python -m paper_figures.decided_claims`` reads committed results, trains nothing, and writes
+``paper_figures/results/decided-claims.md``; a test compares the page with what it would write. A
+claim that three seeds on the paper's data leave undecided counts as decided by the second look if
+its ordering of methods (:func:`.kit.claims.ordering_of`) holds or fails on MNIST at 14 x 14 pixels
+or on MNIST-1D, and as too small an effect if the rule of :mod:`.kit.sequential` would need more
+than :data:`.kit.sequential.MOST` seeds on the paper's data, with the means and spreads of those
+three. Only claims that the papers make count.
+"""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from topofl import Table
+
+from .command import PAPERS, figures_named
+from .kit.claims import FAILS, HOLDS, PAPER, UNDECIDED, Claim, ordering_of, shown_statement
+from .kit.paper import LOOKS, Paper
+from .kit.second_look import stored_verdicts, verdict_on
+from .kit.sequential import MOST
+from .kit.until_decided import seeds_to_decide
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = RESULTS / "decided-claims.md"
+
+QUICK, LOOK, SMALL, OPEN = "quick", "second look", f"more than {MOST} seeds", "open"
+"""How a claim is decided, in the order in which it is asked; the last two are not decided."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of one claim.
+
+    Parameters
+    ----------
+    figure
+        The figure that the claim is about.
+    claim
+        The claim, judged at scale ``quick``.
+    looks
+        Verdicts on its ordering by scale of the second look, of those that judged it.
+    """
+
+    figure: str
+    claim: Claim
+    looks: Mapping[str, str]
+
+    @property
+    def how(self) -> str:
+        """One of :data:`QUICK`, :data:`LOOK`, :data:`SMALL` and :data:`OPEN`."""
+        if self.claim.verdict != UNDECIDED:
+            return QUICK
+        if {HOLDS, FAILS} & set(self.looks.values()):
+            return LOOK
+        return SMALL if self.claim.evidence and seeds_to_decide(self.claim) is None else OPEN
+
+    @property
+    def verdict(self) -> str:
+        """The verdict at scale ``quick``, or else that of the second look, if both data agree."""
+        if self.how != LOOK:
+            return self.claim.verdict
+        found = sorted({HOLDS, FAILS} & set(self.looks.values()))
+        return found[0] if len(found) == 1 else "DIFFERS"
+
+
+def standings(paper: Paper, results: Path = RESULTS) -> Iterator[Standing]:
+    """Yield what is known of every claim that a paper makes, from results in folders by scale."""
+    folder = results / paper.id
+    for path in sorted(folder.glob("quick/*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        (figure,) = figures_named(record["figure"])[1]
+        looks = {scale: stored_verdicts(folder, scale, figure.id) for scale in LOOKS}
+        for claim in figure.claims(record["data"]):
+            if claim.kind == PAPER:
+                yield Standing(figure.id, claim, dict(_looks(claim, looks)))
+
+
+def _looks(claim: Claim, looks: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    ordering = ordering_of(claim)
+    for scale, found in looks.items():
+        if ordering is not None and (one := verdict_on(ordering, scale, found)) is not None:
+            yield scale, one[0]
+
+
+def summary(found: Mapping[str, Sequence[Standing]]) -> Table:
+    """Return one row per paper: how many claims are decided, by what, and how."""
+    rows = []
+    for paper, claims in found.items():
+        how = Counter(one.how for one in claims)
+        verdicts = Counter((one.how, one.verdict) for one in claims)
+        rows.append((
+            paper, len(claims),
+            *(verdicts[QUICK, verdict] for verdict in (HOLDS, FAILS)),
+            *(verdicts[LOOK, verdict] for verdict in (HOLDS, FAILS, "DIFFERS")),
+            how[SMALL], how[OPEN],
+            *(
+                f"{100 * (how[QUICK] + how[LOOK]) / count:.0f} %"
+                for count in (len(claims), len(claims) - how[SMALL])
+            ),
+        ))  # fmt: skip
+    columns = (
+        "paper", "claims", "quick: hold", "quick: fail", "look: hold", "look: fail",
+        "look: differ", SMALL, OPEN, "decided", "decided of the others",
+    )  # fmt: skip
+    return Table(columns, tuple(rows), title="Claims of the papers")
+
+
+def details(claims: Sequence[Standing], title: str) -> Table:
+    """Return one row per claim of a paper."""
+    rows = tuple(
+        (
+            shown_statement(one.claim), one.figure, one.claim.verdict,
+            *(one.looks.get(scale, "not judged") for scale in LOOKS),
+            one.how,
+        )
+        for one in claims
+    )  # fmt: skip
+    looks = [f"ordering on {name}" for name in LOOKS.values()]
+    columns = ("claim", "figure", "quick", *looks, "decided by")
+    return Table(columns, rows, title=title)
+
+
+def page(results: Path = RESULTS) -> str:
+    """Return the page as Markdown."""
+    found = {paper.id: list(standings(paper, results)) for paper in PAPERS}
+    parts = [
+        "# Decided claims",
+        "`python -m paper_figures.decided_claims` writes this page from results in the tree: the "
+        "papers' own claims, on CIFAR-10 at scale `quick` with three seeds, and their orderings of "
+        "methods in the [second look](../../docs/papers/second-look.md) with 20 seeds, on data "
+        'that are not the papers\'. "look" counts the claims that `quick` leaves undecided; they '
+        "differ if they hold on one data set and fail on the other. The effects of the column "
+        f'"{SMALL}" are too small for {MOST} seeds at scale `quick`, by the means and spreads of '
+        "three, and the second look does not decide them. Figures whose numbers are computed anew "
+        "each time, without training, have no file and are not counted: figure 18 of D-Cliques.",
+        summary(found).to_markdown(),
+        *(details(claims, title).to_markdown() for title, claims in found.items()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Write the page."""
+    argparse.ArgumentParser(description="Write which claims are decided.").parse_args()
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"written: {PAGE}")
+
+
+if __name__ == "__main__":
+    main()
