@@ -123,6 +123,7 @@ TRACKING = [
     *((algorithms.dsgt(LR, **SMALL), graph) for graph in (RING, PAIRS)),
     *((algorithms.momentum_tracking(LR, **SMALL), graph) for graph in (RING, PAIRS)),
     *((algorithms.gt_hsgd(LR, **SMALL), graph) for graph in (RING, PAIRS)),
+    *((algorithms.demuon(LR, **SMALL), graph) for graph in (RING, PAIRS)),
     (algorithms.motef(LR, gamma=0.3, compressor="top_k(0.3)", **SMALL), RING),
     (algorithms.push_diging(LR, **SMALL), topologies.random_out(N, 2, seed=2)),
     (algorithms.push_diging(LR, **SMALL), topologies.random_out(N, 1, seed=5)),
@@ -140,7 +141,7 @@ TRACKING = [
 ]
 
 
-KEPT = {"momentum_tracking": "momentum", "motef": "average"}
+KEPT = {"momentum_tracking": "momentum", "motef": "average", "demuon": "average"}
 """What nodes track where it is not their last gradients."""
 
 
