@@ -1925,19 +1925,24 @@ def gt_hsgd(nodes, weights, rounds, *, lr, beta, frozen=()):
         x_before, v = x, new
 
 
-def demuon(nodes, weights, rounds, *, lr, momentum, iterations):
-    """DeMuon: y <- W (y + m' - m) of averages m of gradients, x <- W (x - lr D(y))."""
+def demuon(nodes, weights, rounds, *, lr, momentum, iterations, frozen=()):
+    """DeMuon: y <- W (y + m' - m) of averages m of gradients, x <- W (x - lr D(y)).
+
+    Frozen nodes exchange, without gradients and steps of their own.
+    """
     n = len(nodes.modules)
     tracked = [still(module) for module in nodes.modules]
     averages = [still(module) for module in nodes.modules]
     for t in range(rounds):
-        g = [nodes.gradient(i, t) for i in range(n)]
+        g = [still(nodes.modules[i]) if i in frozen else nodes.gradient(i, t) for i in range(n)]
         new = combined(lambda m, now: momentum * m + (1 - momentum) * now, averages, g)
         moved = combined(lambda y, now, then: y + now - then, tracked, new, averages)
         tracked, averages = mixed(weights, moved), new
         ways = combined(lambda y: orthogonal(y, iterations), tracked)
         x = [copied(module) for module in nodes.modules]
         far = combined(lambda own, way, t=t: own - lr(t, 0) * way, x, ways)
+        for i in frozen:
+            far[i] = x[i]
         put(nodes.modules, mixed(weights, far))
 
 

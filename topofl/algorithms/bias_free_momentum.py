@@ -228,11 +228,11 @@ def demuon(
 
     ``D`` acts on each parameter ``Y`` of a network by itself. Of a matrix, with the singular value
     decomposition ``U S V^T``, it approximates ``U V^T``: ``Y`` is divided by its Frobenius norm,
-    and then `iterations` times ``X = 3.4445 X - 4.7750 (X X^T) X + 2.0315 (X X^T)^2 X`` bring
-    singular values that are not tiny to between 0.68 and 1.13 (Newton-Schulz). A vector, such as a
-    bias, is divided by its norm, and of a single number its sign remains; what is 0 stays 0.
-    Dimensions of size 1 do not count, and the kernel of a convolution, of shape (a, b, ...), is
-    taken as a matrix of a rows.
+    and then `iterations` times ``X = 3.4445 X - 4.7750 (X X^T) X + 2.0315 (X X^T)^2 X``
+    (Newton-Schulz): five of them bring singular values of at least a hundredth of that norm to
+    between 0.68 and 1.14. A vector, such as a bias, is divided by its norm, and of a single number
+    its sign remains; what is 0 stays 0. Dimensions of size 1 do not count, and the kernel of a
+    convolution, of shape (a, b, ...), is taken as a matrix of a rows.
 
     All steps thus have the length `lr`, however small gradients are: models come to within about
     `lr` of an optimum, and closer only as `lr` falls over rounds, as in
