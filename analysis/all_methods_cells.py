@@ -318,7 +318,7 @@ def missing(cells: Cells, preset: Preset, methods: Sequence[str]) -> list[Key]:
     return [
         (row.name, task.key)
         for row, task in wanted
-        if found.get((row.name, task.key)) != plan(row, task, preset.beyond)[2]
+        if found.get((row.name, task.key)) != plan(row, task, preset.beyond).digest
     ]
 
 
