@@ -3,7 +3,8 @@
 Each public method is trained by the rules of the leaderboard (:mod:`topofl.leaderboard`) on tasks
 that topofl ships. Its learning rate is chosen on tuning seeds from the grid of the task, and from
 further rates while the best is at an end; other arguments are the defaults. ``all_methods.toml``
-has what is particular to a method. Finished runs and cells are not repeated:
+has what is particular to a method. Finished runs and cells are not repeated, and if only the seeds
+that count differ, the rate of a cell is kept:
 
     python -m analysis.all_methods                      what is missing, and the page
     python -m analysis.all_methods --methods extra d2   of some methods; --again repeats them
@@ -25,6 +26,8 @@ from .all_methods_cells import (
     compute,
     missing,
     read_cells,
+    tuned,
+    with_tuning,
     write_cells,
 )
 from .all_methods_page import save
@@ -58,9 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return check(cells, preset, wanted, options.processes)
     if not options.page:
         keys = wanted if options.again else missing(cells, preset, options.methods)
-        found = compute(keys, preset, options.store, options.processes)
+        rates = {} if options.again else tuned(cells, preset, keys)
+        found = compute(keys, preset, options.store, options.processes, rates)
         for cell in tqdm(found, total=len(keys), desc="cells", unit="cell", disable=None):
-            cells[cell.method, cell.task] = cell
+            cells[cell.method, cell.task] = with_tuning(cell, cells, rates)
             write_cells(out, cells, preset)
     save(cells, preset, out)
     print(f"wrote {out}/results.json, table.md and curves.png")

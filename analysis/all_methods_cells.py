@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -141,6 +141,9 @@ class Cell:
         Of these, of the task and of the rules: a cell with another digest is run again.
     refused
         Why there is no result; empty if there is one.
+    tuning
+        As `digest`, without the seeds that count: of a cell that differs only in these, the
+        learning rate is kept, as the tuning seeds that choose it are others.
     lr, tried
         The learning rate that was chosen, and the mean accuracy over rounds of each that was tried
         on the tuning seeds; None where it diverged.
@@ -159,6 +162,7 @@ class Cell:
     settings: Mapping[str, Any]
     digest: str
     refused: str = ""
+    tuning: str = ""
     lr: float = math.nan
     tried: Mapping[str, float | None] = field(default_factory=dict)
     learning: Sequence[float] = ()
@@ -172,12 +176,24 @@ class Cell:
     state: float = 0.0
 
 
-Cells = Mapping[tuple[str, str], Cell]
+Key = tuple[str, str]
+"""Method and task."""
+
+Cells = Mapping[Key, Cell]
 """Cells by method and task."""
 
 
-def plan(row: Row, task: Task, beyond: int) -> tuple[Entry, Task, str]:
-    """Return the entry of a method, the task as the method runs it, and the digest of both."""
+class Plan(NamedTuple):
+    """What is run of a method on a task: the entry, the task as the method runs it, and digests."""
+
+    entry: Entry
+    task: Task
+    digest: str
+    tuning: str
+
+
+def plan(row: Row, task: Task, beyond: int) -> Plan:
+    """Return what is run of a method on a task."""
     row = row.for_task(task)
     tables: dict[str, Any] = {"algorithm": {"name": row.name, **row.arguments}}
     if row.has_graph:
@@ -193,14 +209,20 @@ def plan(row: Row, task: Task, beyond: int) -> tuple[Entry, Task, str]:
         task = replace(task, batch_size=task.batch_size * data["n"])
     if row.model:
         task = replace(task, tables={**task.tables, "model": row.model})
-    text = json.dumps([tables, task.digest, row.score, beyond], sort_keys=True)
-    return Entry(row.name, tables), task, sha256(text.encode()).hexdigest()[:12]
+    digests = [
+        _digest([tables, one.digest, row.score, beyond]) for one in (task, replace(task, seeds=()))
+    ]
+    return Plan(Entry(row.name, tables), task, *digests)
+
+
+def _digest(parts: Sequence[Any]) -> str:
+    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def run_cell(row: Row, task: Task, beyond: int, store: str | Path, lr: float | None = None) -> Cell:
     """Return what a method reaches on a task; with `lr`, without choosing the rate."""
-    entry, own, digest = plan(row, task, beyond)
-    cell = Cell(row.name, task.key, dict(entry.tables), digest)
+    entry, own, digest, tuning = plan(row, task, beyond)
+    cell = Cell(row.name, task.key, dict(entry.tables), digest, tuning=tuning)
     how: dict[str, Any] = {"store": store, "score": row.score, "progress": False}
     try:
         with torch_threads(1):
@@ -248,7 +270,7 @@ def state_of(entry: Entry, task: Task, lr: float) -> tuple[int, float]:
     return 4 * found.d, round(found.state / (4 * found.d * found.n), 3)
 
 
-def read_cells(folder: Path) -> dict[tuple[str, str], Cell]:
+def read_cells(folder: Path) -> dict[Key, Cell]:
     """Return the cells of a folder's ``results.json``; none if there is no such file."""
     path = folder / "results.json"
     if not path.exists():
@@ -289,29 +311,46 @@ def _without_empty(cell: Cell) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name != "refused" or value}
 
 
-def missing(cells: Cells, preset: Preset, methods: Sequence[str]) -> list[tuple[str, str]]:
+def missing(cells: Cells, preset: Preset, methods: Sequence[str]) -> list[Key]:
     """Return method and task of the cells that are not there, or are those of other settings."""
     found = {key: cell.digest for key, cell in cells.items()}
     wanted = [(ROWS[name], task) for task in preset.tasks for name in methods]
     return [
         (row.name, task.key)
         for row, task in wanted
-        if found.get((row.name, task.key)) != plan(row, task, preset.beyond)[2]
+        if found.get((row.name, task.key)) != plan(row, task, preset.beyond).digest
     ]
 
 
+def tuned(cells: Cells, preset: Preset, keys: Sequence[Key]) -> dict[Key, float]:
+    """Return the learning rates of cells that differ at most in the seeds that count."""
+    known = {task.key: task for task in preset.tasks}
+    wanted = {key: plan(ROWS[key[0]], known[key[1]], preset.beyond).tuning for key in keys}
+    return {
+        key: cells[key].lr
+        for key in keys
+        if key in cells and not cells[key].refused and cells[key].tuning == wanted[key]
+    }
+
+
+def with_tuning(cell: Cell, cells: Cells, rates: Mapping[Key, float]) -> Cell:
+    """Return a cell that ran with a rate that was kept, with the scores that chose the rate."""
+    key = (cell.method, cell.task)
+    return replace(cell, tried=cells[key].tried) if key in rates and not cell.refused else cell
+
+
 def compute(
-    keys: Sequence[tuple[str, str]],
+    keys: Sequence[Key],
     preset: Preset,
     store: str | Path,
     processes: int,
-    rates: Mapping[tuple[str, str], float] | None = None,
+    rates: Mapping[Key, float] | None = None,
 ) -> Iterable[Cell]:
     """Yield the cells of methods and tasks as they end; with `rates`, without choosing these."""
     known = {task.key: task for task in preset.tasks}
     given = rates or {}
 
-    def arguments(key: tuple[str, str]) -> tuple[Any, ...]:
+    def arguments(key: Key) -> tuple[Any, ...]:
         return ROWS[key[0]], known[key[1]], preset.beyond, str(store), given.get(key)
 
     if processes == 1:
@@ -319,7 +358,7 @@ def compute(
         return
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
 
-        def submit(key: tuple[str, str]) -> Future[Cell]:
+        def submit(key: Key) -> Future[Cell]:
             return pool.submit(run_cell, *arguments(key))
 
         yield from (cell for _, cell in completed(submit, keys, processes, lambda: True))
@@ -339,7 +378,7 @@ def agreement(before: Cell, again: Cell) -> str:
     return f"accuracy over rounds {100 * means[1]:.1f} % instead of {100 * means[0]:.1f} %"
 
 
-def check(cells: Cells, preset: Preset, keys: Sequence[tuple[str, str]], processes: int) -> int:
+def check(cells: Cells, preset: Preset, keys: Sequence[Key], processes: int) -> int:
     """Run the tuned settings again, print how they agree, and return the exit code."""
     began, counts = time.monotonic(), {"equal": 0, "close": 0}
     tuned = [key for key in keys if key in cells and not cells[key].refused]

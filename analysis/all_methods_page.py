@@ -194,8 +194,9 @@ def _about(task: Task) -> str:
         f"{task.about} {task.tables['run']['rounds']} rounds, minibatches of {task.batch_size}. "
         f"Learning rates {listed(task.rates)} on seed {listed(task.tuning_seeds)}, then up to "
         f"{STUDY['beyond']} further ones while the best is at an end; results are of "
-        f"seeds {listed(task.seeds)}. A star marks a chosen rate at an end of those tried, a "
-        "dagger methods that give nodes models of their own"
+        f"{'seeds' if len(task.seeds) > 1 else 'seed'} {listed(task.seeds)}. A run that diverges "
+        "counts as 0, and is not in the curve. A star marks a chosen rate at an end of those "
+        "tried, a dagger methods that give nodes models of their own"
         + ("." if is_own else ", which this task judges on the classes of all nodes.")
     )
 

@@ -128,6 +128,7 @@ LEFT_OUT |= dict.fromkeys(
         "momentum_tracking",
         "motef",
         "dinno",
+        "demuon",
         "gt_hsgd",
         "led",
         "proxskip",

@@ -1925,6 +1925,44 @@ def gt_hsgd(nodes, weights, rounds, *, lr, beta, frozen=()):
         x_before, v = x, new
 
 
+def demuon(nodes, weights, rounds, *, lr, momentum, iterations, frozen=()):
+    """DeMuon: y <- W (y + m' - m) of averages m of gradients, x <- W (x - lr D(y)).
+
+    Frozen nodes exchange, without gradients and steps of their own.
+    """
+    n = len(nodes.modules)
+    tracked = [still(module) for module in nodes.modules]
+    averages = [still(module) for module in nodes.modules]
+    for t in range(rounds):
+        g = [still(nodes.modules[i]) if i in frozen else nodes.gradient(i, t) for i in range(n)]
+        new = combined(lambda m, now: momentum * m + (1 - momentum) * now, averages, g)
+        moved = combined(lambda y, now, then: y + now - then, tracked, new, averages)
+        tracked, averages = mixed(weights, moved), new
+        ways = combined(lambda y: orthogonal(y, iterations), tracked)
+        x = [copied(module) for module in nodes.modules]
+        far = combined(lambda own, way, t=t: own - lr(t, 0) * way, x, ways)
+        for i in frozen:
+            far[i] = x[i]
+        put(nodes.modules, mixed(weights, far))
+
+
+def orthogonal(y, iterations):
+    """Return a matrix with singular values pushed to 1 by a polynomial, a vector by its norm.
+
+    The polynomial acts on the singular values, from a decomposition that the method does not need.
+    """
+    y = y.detach()
+    own = y.squeeze()
+    if own.ndim < 2:
+        norm = float(own.norm())
+        return y / norm if norm > 0 else torch.zeros_like(y)
+    u, s, vt = torch.linalg.svd(own.reshape(own.shape[0], -1), full_matrices=False)
+    s = s / (float(own.norm()) + 1e-7)
+    for _ in range(iterations):
+        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    return (u @ torch.diag(s) @ vt).reshape(y.shape)
+
+
 def push_diging(nodes, matrices, rounds, *, lr):
     """Push-DIGing: u <- P (u - lr y), v <- P v, x = u / v; return v.
 

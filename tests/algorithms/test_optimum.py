@@ -1,7 +1,7 @@
 """Corrected methods find the optimum of the mean loss, where D-SGD and push-sum do not.
 
 They are gradient tracking, SCAFFOLD, EXTRA, D^2, K-GT, LED, ProxSkip, DiNNO, GT-HSGD, Push-DIGing,
-S-AB and RelaySGD.
+S-AB and RelaySGD; DeMuon finds it as its rate falls.
 """
 
 import networkx as nx
@@ -123,6 +123,7 @@ TRACKING = [
     *((algorithms.dsgt(LR, **SMALL), graph) for graph in (RING, PAIRS)),
     *((algorithms.momentum_tracking(LR, **SMALL), graph) for graph in (RING, PAIRS)),
     *((algorithms.gt_hsgd(LR, **SMALL), graph) for graph in (RING, PAIRS)),
+    *((algorithms.demuon(LR, **SMALL), graph) for graph in (RING, PAIRS)),
     (algorithms.motef(LR, gamma=0.3, compressor="top_k(0.3)", **SMALL), RING),
     (algorithms.push_diging(LR, **SMALL), topologies.random_out(N, 2, seed=2)),
     (algorithms.push_diging(LR, **SMALL), topologies.random_out(N, 1, seed=5)),
@@ -140,7 +141,7 @@ TRACKING = [
 ]
 
 
-KEPT = {"momentum_tracking": "momentum", "motef": "average"}
+KEPT = {"momentum_tracking": "momentum", "motef": "average", "demuon": "average"}
 """What nodes track where it is not their last gradients."""
 
 
@@ -190,15 +191,22 @@ def test_corrections_of_frozen_nodes_still_sum_to_zero():
         assert state["control"].any(1).sum() == N - 1
 
 
-def test_a_frozen_node_takes_no_step_of_gt_hsgd():
+FREEZING = [
+    (algorithms.gt_hsgd(LR, beta=0.3, **SMALL), {"beta": 0.3}),
+    (algorithms.demuon(LR, momentum=0.6, **SMALL), {"momentum": 0.6, "iterations": 5}),
+]
+
+
+@pytest.mark.parametrize(("method", "arguments"), FREEZING, ids=lambda one: str(one)[:20])
+def test_a_frozen_node_takes_no_step(method, arguments):
     """Nor one along what others track, or back along what it had tracked."""
     how = {"rounds": 6, "on_divergence": "freeze", "dtype": torch.float32, "init": "common"}
     clients, graph = clients_with_extremes(), topologies.star(N)
-    method = algorithms.gt_hsgd(LR, beta=0.3, **SMALL)
     _, found = engine(method, problems.linear(), clients, graph, **how)
     nodes = harness.nodes_at_start(problems.linear(), clients, "common")
     weights = harness.weights_of(graph)
-    naive.gt_hsgd(nodes, weights, 6, lr=lambda t, k: LR, beta=0.3, frozen=[BAD])
+    loop = getattr(naive, method.name)
+    loop(nodes, weights, 6, lr=lambda t, k: LR, frozen=[BAD], **arguments)
     torch.testing.assert_close(found.flat.double(), nodes.flat(), rtol=0, atol=1e-5)
 
 
@@ -331,3 +339,33 @@ def test_what_stays_the_same_has_its_exact_mean_after_as_many_rounds_as_the_diam
     seen = harness.trail(again, None, None, TREES[name], rounds=7)
     reached = [bool((models - values.mean(0)).abs().max() < 1e-12) for models in seen]
     assert reached == [t >= TREES[name].diameter for t in range(1, 8)]
+
+
+@pytest.mark.parametrize("name", ["convolutional", "linear", "perceptron"])
+def test_steps_of_demuon_are_orthogonal_matrices_and_unit_vectors(name):
+    """All nodes are neighbors and start alike, so that their first step is one."""
+    model, clients = getattr(problems, name)(), problems.equal_clients()
+    how = {"rounds": 1, "init": "common"}
+    method = algorithms.demuon(LR, batch_size=WHOLE)
+    _, found = engine(method, model, clients, topologies.fully_connected(N), **how)
+    start = harness.nodes_at_start(model, clients, "common").flat()
+    change = (start - found.flat)[0] / LR
+    parameters = list(model.parameters())
+    parts = change.split([p.numel() for p in parameters])
+    for part, p in zip(parts, parameters, strict=True):
+        if p.ndim == 1:
+            assert float(part.norm()) == pytest.approx(1)
+            continue
+        values = torch.linalg.svdvals(part.view(len(p), -1))
+        assert 0.9 < values.max() < 1.21
+        counted = values[values > 1e-3]  # the others are 0 in the gradient, as of dead units
+        assert len(counted) > 1
+        assert counted.min() > 0.1
+
+
+def test_demuon_reaches_the_optimum_as_steps_become_shorter():
+    """Its steps have the length of the rate, so that a constant one ends as far from it."""
+    constant = algorithms.demuon(0.05, momentum=0.5, batch_size=WHOLE)
+    falling = algorithms.demuon(lambda t, k: 0.3 * 0.95**t, momentum=0.5, batch_size=WHOLE)
+    assert distances(constant, 300, topology=RING).max() > 0.01
+    assert distances(falling, 300, topology=RING).max() < 1e-4

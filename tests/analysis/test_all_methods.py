@@ -152,12 +152,37 @@ def test_a_small_run_is_resumed_and_its_tuned_settings_give_the_same_again(tmp_p
 
 def test_cells_of_other_settings_are_run_again():
     row, (task, *_) = ROWS["dsgd"], SMALL.tasks
-    digest = all_methods_cells.plan(row, task, 0)[2]
+    digest = all_methods_cells.plan(row, task, 0).digest
     for changed in (replace(row, graph="ring"), replace(row, arguments={"momentum": 0.9})):
-        assert all_methods_cells.plan(changed, task, 0)[2] != digest
-    assert all_methods_cells.plan(row, replace(task, seeds=(7,)), 0)[2] != digest
-    assert all_methods_cells.plan(row, task, 1)[2] != digest
-    assert all_methods_cells.plan(replace(row, note="in other words"), task, 0)[2] == digest
+        assert all_methods_cells.plan(changed, task, 0).digest != digest
+    assert all_methods_cells.plan(row, replace(task, seeds=(7,)), 0).digest != digest
+    assert all_methods_cells.plan(row, task, 1).digest != digest
+    assert all_methods_cells.plan(replace(row, note="in other words"), task, 0).digest == digest
+
+
+def test_the_rate_of_a_cell_is_kept_if_only_the_seeds_that_count_differ():
+    row, task = ROWS["dsgd"], SMALL.tasks[0]
+    key, other = ("dsgd", task.key), replace(task, seeds=(0, 7))
+    tuning = all_methods_cells.plan(row, task, 0).tuning
+    cell = Cell(*key, {}, "", tuning=tuning, lr=0.3, tried={"0.3": 0.5, "1": 0.4}, learning=[0.6])
+    kept = all_methods_cells.tuned({key: cell}, replace(SMALL, tasks=(other,)), [key])
+    assert kept == {key: 0.3}
+    again = replace(cell, learning=[0.6, 0.7], tried={})
+    assert all_methods_cells.with_tuning(again, {key: cell}, kept) == replace(
+        again, tried=cell.tried
+    )
+    assert all_methods_cells.with_tuning(again, {key: cell}, {}) == again
+    for changed in (replace(task, rates=(0.3,)), replace(task, tuning_seeds=(101,))):
+        assert all_methods_cells.tuned({key: cell}, replace(SMALL, tasks=(changed,)), [key]) == {}
+    assert all_methods_cells.tuned({key: cell}, replace(SMALL, beyond=3), [key]) == {}
+    refused = replace(cell, refused="diverges")
+    assert all_methods_cells.tuned({key: refused}, SMALL, [key]) == {}
+
+
+def test_seeds_that_count_are_none_on_which_rates_are_chosen():
+    for task in FULL.tasks:
+        assert len(task.seeds) >= 3
+        assert not set(task.seeds) & set(task.tuning_seeds)
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ SENT = [
     *((build(name), 12, 24 * D) for name in ("dsgt", "local_gt", "sab")),
     (build("momentum_tracking"), 12, 24 * D),
     (build("dadam", track=True), 12, 24 * D),
-    (build("gt_hsgd"), 24, 24 * D),
+    *((build(name), 24, 24 * D) for name in ("demuon", "gt_hsgd")),
     (build("proxskip", probability=1.0), 12, 12 * D),
     (build("dfedsam", gossip_steps=4), 48, 48 * D),
     (build("push_diging"), 12, 12 * (2 * D + 1)),

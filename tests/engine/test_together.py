@@ -27,6 +27,7 @@ TOGETHER = {
         "d2",
         "dinno",
         "dadam",
+        "demuon",
         "dfedavgm",
         "dfedavgm_p",
     ),

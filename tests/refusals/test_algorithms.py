@@ -735,6 +735,7 @@ GRAPHS = [
         (("proxskip", UNLIKE, {}), f"{SYMMETRIC} proxskip"),
         (("dinno", PAIRS, {}), f"{STATIC} dinno"),
         (("dinno", UNLIKE, {}), f"{SYMMETRIC} dinno"),
+        (("demuon", UNLIKE, {}), f"{DOUBLY} demuon"),
         (("gt_hsgd", UNLIKE, {}), f"{DOUBLY} gt_hsgd"),
         (("momentum_tracking", UNLIKE, {}), f"{DOUBLY} momentum_tracking"),
         (("motef", PAIRS, {}), f"{STATIC} motef"),

@@ -103,6 +103,7 @@ ALGORITHMS: dict[str, Row] = {
     ),
     # bias-free
     "d2": Row(0.1),
+    "demuon": Row(0.1),
     "dsgt": Row(0.1),
     "edm": Row(0.1),
     "extra": Row(0.1),
@@ -796,6 +797,7 @@ ON_GRAPHS = [
         Twin("dinno", rate | {"penalty": weight, "local_steps": steps})
         for rate, weight, steps in zip(RATES, (0.5, 2.0), (3, 1), strict=True)
     ),
+    *(Twin("demuon", rate | {"momentum": 0.6, "iterations": 4}) for rate in RATES),
     *(Twin("gt_hsgd", rate | {"beta": 0.3}) for rate in RATES),
     *(Twin("push_diging", rate, **PUSHED) for rate in RATES),
     *(Twin("sab", rate, graph=irregular) for rate in RATES),

@@ -1,9 +1,12 @@
 """Gradient tracking with momentum or variance reduction, without the bias of D-SGD."""
 
+from collections.abc import Sequence
+from math import prod
+
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_fraction, check_share
+from topofl._support.check import check_fraction, check_int, check_share
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Gradient, GradientPoint, Rate, descend
 from topofl.algorithms.contract.local import Training, check_amount, steps_and_rates, train
@@ -12,7 +15,7 @@ from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State, no_state
 from topofl.algorithms.contract.terms import Step, Term, per_row, tracking, zeros
 
-__all__ = ["gt_hsgd", "momentum_tracking"]
+__all__ = ["demuon", "gt_hsgd", "momentum_tracking"]
 
 
 @public
@@ -207,3 +210,137 @@ def _hybrid(beta: float) -> GradientPoint:
         return g
 
     return GradientPoint("hybrid", where, back, init, settings={"beta": beta})
+
+
+@public
+@needing(doubly_stochastic)
+def demuon(
+    lr: Rate, *, momentum: float = 0.8, iterations: int = 5, batch_size: int = 128
+) -> Algorithm:
+    """Return DeMuon: steps of orthogonal matrices along tracked averages of gradients.
+
+    Per round, for every node i with model ``x_i``, an average of its gradients ``m_i`` and what it
+    tracks, ``y_i``, where ``m_i`` and ``y_i`` start at 0::
+
+        m_i' = momentum * m_i + (1 - momentum) * grad F(x_i; S_i)
+        y_i  = sum_j W[i, j] (y_j + m_j' - m_j),   m_i = m_i'
+        x_i  = sum_j W[i, j] (x_j - lr * D(y_j))
+
+    ``D`` acts on each parameter ``Y`` of a network by itself. Of a matrix, with the singular value
+    decomposition ``U S V^T``, it approximates ``U V^T``: ``Y`` is divided by its Frobenius norm,
+    and then `iterations` times ``X = 3.4445 X - 4.7750 (X X^T) X + 2.0315 (X X^T)^2 X``
+    (Newton-Schulz): five of them bring singular values of at least a hundredth of that norm to
+    between 0.68 and 1.14. A vector, such as a bias, is divided by its norm, and of a single number
+    its sign remains; what is 0 stays 0. Dimensions of size 1 do not count, and the kernel of a
+    convolution, of shape (a, b, ...), is taken as a matrix of a rows.
+
+    All steps thus have the length `lr`, however small gradients are: models come to within about
+    `lr` of an optimum, and closer only as `lr` falls over rounds, as in
+    :func:`topofl.algorithms.cosine`. ``W`` must be doubly stochastic, so that the mean of ``y``
+    over nodes always equals that of ``m``. Nodes send two messages per round, one after another:
+    what they track, and then models.
+
+    Parameters
+    ----------
+    lr
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+    momentum
+        In [0, 1): the share of the past in the average of gradients.
+    iterations
+        Number of iterations of Newton-Schulz, at least 1.
+    batch_size
+        As in :func:`topofl.algorithms.train`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is out of its range or of another type.
+
+    Notes
+    -----
+    The paper has the exact ``U V^T``; its authors' code has the iterations, in the format bfloat16,
+    where this function has the precision of models. That code divides vectors by their norms and
+    refuses kernels of convolutions; as matrices, they are as in the code of Muon,
+    KellerJordan/Muon, ``muon.py``. The further rounds of gossip per step that the authors' code can
+    take are not here.
+
+    References
+    ----------
+    He, Ren, Mao and Larsson, "DeMuon: A decentralized Muon for matrix optimization over graphs"
+    (2025), as in the authors' repository MozarTuring/DeMuon, ``exp3_decentralize_gpt.py``.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.shards(data.digits(), n=10, seed=0)
+    >>> how = {"model": models.mlp(64, hidden=32), "clients": clients}
+    >>> how |= {"topology": topologies.ring(10), "rounds": 60, "seed": 0}
+    >>> matrices = topofl.run(demuon(lr=algorithms.cosine(0.1, rounds=60)), **how)
+    >>> plain = topofl.run(algorithms.dsgt(lr=algorithms.cosine(0.1, rounds=60)), **how)
+    >>> bool(matrices.last("loss").mean() < plain.last("loss").mean())
+    True
+    """
+    term = _tracked_average(check_fraction("momentum", momentum))
+    iterations = check_int("iterations", iterations, minimum=1)
+    steps = descend(term, lr=lr)
+    training = Training(steps, check_amount("batch_size", batch_size, least=1))
+
+    def init(models: Models) -> State:
+        return training.init(models) | {"rate": torch.zeros_like(models.flat[:, :1])}
+
+    def track(models: Models, state: State, round: Round) -> State:
+        state["rate"].copy_(steps_and_rates(models, training, state, round))
+        return state
+
+    def mix_twice(models: Models, state: State, round: Round) -> State:
+        tracked, rate = (round.state("local")[name] for name in ("tracked", "rate"))
+        round.mix(round.weights, tracked)
+        ways = _orthogonal(tracked, list(models.shapes.values()), iterations)
+        models.flat.addcmul_(ways, rate, value=-1)
+        round.mix(round.weights, models.flat)
+        return state
+
+    local = Phase(init, track, training.settings, rowwise=True)
+    settings = {"weights": "round", "iterations": iterations}
+    return chain("demuon", local=local, exchange=Phase(no_state, mix_twice, settings, rowwise=True))
+
+
+def _tracked_average(momentum: float) -> Term:
+    """Return the term of an average of gradients whose mean is tracked; it takes no steps."""
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        average, tracked = own["average"], own["tracked"]
+        tracked.sub_(average)
+        tracked.add_(average.mul_(momentum).add_(g, alpha=1 - momentum))
+        return torch.zeros_like(g)
+
+    init, settings = zeros("tracked", "average"), {"momentum": momentum}
+    return Term("tracked_average", update, init, elementwise=True, settings=settings)
+
+
+def _orthogonal(flat: Tensor, shapes: Sequence[torch.Size], iterations: int) -> Tensor:
+    """Return the directions of steps, (n, d): those of each parameter, one after another."""
+    parts = flat.split([shape.numel() for shape in shapes], dim=1)
+    made = [_direction(part, shape, iterations) for part, shape in zip(parts, shapes, strict=True)]
+    return torch.cat(made, dim=1)
+
+
+def _direction(y: Tensor, shape: torch.Size, iterations: int) -> Tensor:
+    """Return the directions of a parameter of a shape, whose numbers are the rows of `y`."""
+    sizes = [size for size in shape if size != 1]
+    if len(sizes) < 2:
+        return y / y.norm(dim=1, keepdim=True).clamp_min(torch.finfo(y.dtype).tiny)
+    matrices = y.reshape(len(y), sizes[0], prod(sizes[1:]))
+    return _newton_schulz(matrices, iterations).reshape(y.shape)
+
+
+def _newton_schulz(matrices: Tensor, iterations: int) -> Tensor:
+    """Return matrices, (n, a, b), whose singular values are brought near 1."""
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    x = x.mT if is_tall else x  # so that products are of the smaller size
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * (gram @ gram)) @ x
+    return x.mT if is_tall else x
