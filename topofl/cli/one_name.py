@@ -82,8 +82,6 @@ def _calls_in(name: str, function: Callable[..., Any]) -> Iterator[str]:
         given = places | {one.arg: one.value for one in call.keywords if one.arg is not None}
         kept = [key for key in own if key in given and (key in needed or defaults[key] is None)]
         texts = {key: text for key in kept if (text := _as_text(given[key])) is not None}
-        if "algorithm" in texts:  # of another method: (name,argument=value)
-            texts["algorithm"] = "(" + texts["algorithm"].replace("(", ",", 1).replace(", ", ",")
         texts = {k: text for k, text in texts.items() if k in needed or "[" not in text}  # per node
         if texts.keys() >= {*needed}:
             yield ",".join([name, *map("=".join, texts.items())])
