@@ -552,3 +552,24 @@ def test_hardware_times_runs_of_different_clocks_alike():
     with pytest.warns(UserWarning, match="hardware.latency is 0.9, 0.4;"):
         topofl.summarize(runs, equal="seconds")
     topofl.summarize(runs, equal="seconds", hardware=fast)
+
+
+def test_groups_of_timed_methods_have_short_names():
+    inner = [{"name": "d2", "lr": 0.1, "lazy": True}]
+    inner += [{"name": "dsgd", "lr": lr, "momentum": 0.0} for lr in (0.1, 0.2)]
+    outer = {"algorithm.name": "timed", "algorithm.clock": "Clock(delay=0.1)"}
+    settings = [outer | {f"algorithm.algorithm.{k}": x for k, x in own.items()} for own in inner]
+    settings += [{"algorithm.name": "ad_psgd", "algorithm.lr": 0.3}, {}]
+    runs = [stored({"run.rounds": 40} | own, 0.6) for own in settings]
+    wanted = ["-", "ad_psgd", "timed(d2)", "timed(dsgd), lr=0.1", "timed(dsgd), lr=0.2"]
+    assert topofl.summarize(runs, "algorithm").to_pandas()["algorithm"].tolist() == wanted
+
+
+def test_names_of_groups_say_which_of_two_equal_arguments_they_have():
+    base = {"topology.name": "participation", "topology.base.name": "grown"}
+    runs = [
+        stored({"run.rounds": 40, **base, "topology.k": a, "topology.base.k": b}, 0.6)
+        for a, b in ((1, 1), (1, 2), (2, 1))
+    ]
+    wanted = [f"participation(grown), k={a}, base.k={b}" for a, b in ((1, 1), (1, 2), (2, 1))]
+    assert topofl.summarize(runs, "topology").to_pandas()["topology"].tolist() == wanted
