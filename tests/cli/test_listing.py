@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from topofl import config, data
 from topofl._spec import catalogue
+from topofl._support.plugins import MEANT, also_called
 from topofl.cli import listing
 from topofl.cli.commands import KINDS_OF_NAMES, make_parser
 from topofl.cli.listing import index
@@ -129,12 +131,31 @@ def test_one_name_is_printed_with_meanings_and_an_example(shell, rows):
     [
         ("list topology matchaa", "there is no topology 'matchaa'; did you mean 'matcha'?"),
         ("list topology complete", "did you mean 'fully_connected'?"),
+        ("list algorithm D-PSGD", "did you mean 'dsgd'?"),
+        ("list algorithm SCAFFOLD", "did you mean 'scaffold'?"),
+        ("list algorithm multi_krum", "'multi_krum'; here it is krum with select above 1"),
+        ("list algorithm el_local", "here it is dsgd with the topology random_out"),
+        ("list partition dirichlet", "here it is dirichlet_per_class or dirichlet_per_client"),
+        ("spectral el_oracle:8", "did you mean 'random_regular_sequence'?"),
         ("list algorithm zzzzzz", "no algorithm 'zzzzzz'; topofl list algorithm has all"),
         ("spectral complete:8", "there is no topology 'complete'; did you mean 'fully_connected'?"),
     ],
 )
 def test_names_that_are_not_there_suggest_what_was_meant(line, said, fails):
     assert said in fails(line)
+
+
+def test_what_others_call_a_name_is_said_and_is_no_name(shell):
+    lines = shell("list algorithm dsgd").out.splitlines()
+    assert lines[2] == f"    elsewhere: {', '.join(also_called('algorithm', 'dsgd'))}"
+    assert {"dpsgd", "gossip", "ellocal"} <= {*also_called("algorithm", "dsgd")}
+    for kind, others in MEANT.items():
+        known = {row["name"] for row in index()[kind]}
+        for other, meant in others.items():
+            assert other == re.sub(r"[\W_]", "", other.lower())
+            assert other not in known
+            assert other in [one for name in known for one in also_called(kind, name)]
+            assert re.split(r"\W", meant)[0] in known
 
 
 def test_every_parameter_of_a_graph_has_a_meaning():

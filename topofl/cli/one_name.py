@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from topofl._support.plugins import suggestion
+from topofl._support.plugins import also_called, suggestion
 
 _TABLES = {
     "algorithm": "algorithm", "attack": "attackers", "mixing": "mixing", "model": "model",
@@ -177,6 +177,8 @@ def row_of(kind: str, name: str, rows: Sequence[Mapping[str, Any]]) -> Mapping[s
 def lines_of(kind: str, row: Mapping[str, Any], about: str) -> Iterator[str]:
     """Yield the lines about a name: its call, what it is, parameters, and an example."""
     yield from (row["call"], f"    {about}")
+    if others := also_called(kind, row["name"]):
+        yield f"    elsewhere: {', '.join(others)}"
     parameters = row.get("parameters", [])
     width = max((len(one["name"]) for one in parameters), default=0)
     if parameters:
