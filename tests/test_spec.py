@@ -44,6 +44,14 @@ from topofl.data import partitioners
         ("ring.npz:10", "ring.npz", {"n": 10}),
         ("ring:1e3", "ring", {"n": 1000.0}),
         ("ring:[1,2]", "ring", {"n": [1, 2]}),
+        ("ring(n=10)", "ring", {"n": 10}),
+        ("dsgd()", "dsgd", {}),
+        (" mine:dsgd (lr=0.1, steps=[1, 2]) ", "mine:dsgd", {"lr": 0.1, "steps": [1, 2]}),
+        (
+            "timed(algorithm=d2(lr=cosine(0.5, rounds=3)), clock=Clock(delay=0.1))",
+            "timed",
+            {"algorithm": "d2(lr=cosine(0.5, rounds=3))", "clock": "Clock(delay=0.1)"},
+        ),
     ],
 )
 def test_parse_spec(text, name, arguments):
@@ -142,6 +150,13 @@ def test_nested_specs_are_those_of_python():
     )
     assert built.name == wanted.name
     assert all((built.at(t).adjacency != wanted.at(t).adjacency).nnz == 0 for t in range(5))
+
+
+def test_nested_specs_may_be_calls():
+    both = ("(circulant:10,offsets=[1,3])", "circulant(n=10, offsets=[1, 3])")
+    built = [build_topology("link_failures", {"base": base, **FAILING}) for base in both]
+    assert built[0].arguments == built[1].arguments
+    assert built[1].arguments["base"]["offsets"] == [1, 3]
 
 
 def test_notes_of_a_base_say_so():

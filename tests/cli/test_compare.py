@@ -155,3 +155,11 @@ def test_all_reduces_are_counted_where_groups_averaged(shell, runs):
     assert reduced[2] == pytest.approx(2 / history.node_loss.shape[1] * sent[2])
     shell("compare a b --csv u.csv")
     assert "MB per round by all-reduce" not in pd.read_csv("u.csv")
+
+
+def test_what_runs_differ_in_is_advised_to_group_by(shell, fails, toml):
+    shell("run small.toml --out a")
+    shell("run small.toml --out b --set algorithm.lr=0.25")
+    assert fails("compare a b --equal rounds").endswith("; add --group-by lr")
+    assert "lr" in shell("compare a b --equal rounds --group-by lr").out
+    assert fails("compare a --baseline ring").endswith("; add --group-by topology")

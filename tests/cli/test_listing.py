@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,9 +15,11 @@ import pytest
 
 from topofl import config, data
 from topofl._spec import catalogue
+from topofl._support.plugins import MEANT, also_called
 from topofl.cli import listing
 from topofl.cli.commands import KINDS_OF_NAMES, make_parser
 from topofl.cli.listing import index
+from topofl.cli.one_name import lines_of
 from topofl.config.toml import as_table
 from topofl.metrics.compare import all_columns
 from topofl.topologies import GENERATORS
@@ -63,6 +66,42 @@ def test_examples_are_calls_of_their_functions(kind):
             function(**table)
 
 
+ELSEWHERE = {
+    *("fedbn", "mnist1d_cnn"),  # of networks with normalization, and of signals
+    *("multi_label", "next_token", "regression", "own_weights"),  # of other data and graphs
+}
+
+
+@pytest.mark.parametrize("kind", ["topology", "algorithm", "model", "mixing", "task", "partition"])
+@pytest.mark.filterwarnings("ignore")  # of what a command prints as notes
+def test_commands_of_examples_fit_the_experiment_of_topofl_new(kind, shell, tmp_path):
+    file = tmp_path / "experiment.toml"
+    shell(f"new {file}")
+    commands = [
+        one
+        for row in index()[kind]
+        if row["example"] and row["name"] not in (*ELSEWHERE, "natural")
+        for one in lines_of(kind, row, "")
+        if one.startswith("    topofl run")
+    ]
+    assert commands
+    for command in commands:
+        _, verb, name, *settings = shlex.split(command)
+        assert (verb, name, {*settings[::2]}) == ("run", "experiment.toml", {"--set"})
+        config.load(file, settings[1::2])
+
+
+def test_meanings_are_in_the_words_of_the_function_that_a_docstring_refers_to(rows):
+    (row,) = rows("list algorithm fedrep")
+    meant = {one["name"]: one["meaning"] for one in row["parameters"]}
+    assert meant["lr"] == "Step size in round 0; momentum starts from zero in every round."
+    assert meant["fine_tune_epochs"].endswith("None: only the server's model is evaluated.")
+    assert "None: gradients are not clipped" in meant["clip"]
+    for kind, found in index().items():
+        for one in [one for row in found for one in row.get("parameters", [])]:
+            assert not one.get("meaning", "").startswith("As in"), (kind, one)
+
+
 def test_examples_of_graphs_are_those_of_their_declarations():
     found = {row["name"]: row["example"] for row in index()["topology"]}
     assert found.keys() == GENERATORS.keys()
@@ -75,8 +114,8 @@ def test_one_name_is_printed_with_meanings_and_an_example(shell, rows):
     lines = shell("list topology matcha").out.splitlines()
     assert lines[0] == "matcha(base, *, budget, seed)"
     assert "    budget  In (0, 1]: expected share of the matchings that occur in a round." in lines
-    assert lines[-1] == "    topofl spectral 'matcha,base=(grid:16),budget=0.5,seed=0'"
-    assert "matcha(" in shell(" ".join(shlex.split(lines[-1])[1:])).out
+    assert lines[-2] == "    topofl spectral 'matcha,base=(grid:16),budget=0.5,seed=0'"
+    assert "matcha(" in shell(" ".join(shlex.split(lines[-2])[1:])).out
     lines = shell("list algorithm dsgd --needs").out.splitlines()
     (line,) = [line for line in lines if line.startswith("    batch_size ")]
     assert line.endswith("(default: 128)")
@@ -92,12 +131,31 @@ def test_one_name_is_printed_with_meanings_and_an_example(shell, rows):
     [
         ("list topology matchaa", "there is no topology 'matchaa'; did you mean 'matcha'?"),
         ("list topology complete", "did you mean 'fully_connected'?"),
+        ("list algorithm D-PSGD", "did you mean 'dsgd'?"),
+        ("list algorithm SCAFFOLD", "did you mean 'scaffold'?"),
+        ("list algorithm multi_krum", "'multi_krum'; here it is krum with select above 1"),
+        ("list algorithm el_local", "here it is dsgd with the topology random_out"),
+        ("list partition dirichlet", "here it is dirichlet_per_class or dirichlet_per_client"),
+        ("spectral el_oracle:8", "did you mean 'random_regular_sequence'?"),
         ("list algorithm zzzzzz", "no algorithm 'zzzzzz'; topofl list algorithm has all"),
         ("spectral complete:8", "there is no topology 'complete'; did you mean 'fully_connected'?"),
     ],
 )
 def test_names_that_are_not_there_suggest_what_was_meant(line, said, fails):
     assert said in fails(line)
+
+
+def test_what_others_call_a_name_is_said_and_is_no_name(shell):
+    lines = shell("list algorithm dsgd").out.splitlines()
+    assert lines[2] == f"    elsewhere: {', '.join(also_called('algorithm', 'dsgd'))}"
+    assert {"dpsgd", "gossip", "ellocal"} <= {*also_called("algorithm", "dsgd")}
+    for kind, others in MEANT.items():
+        known = {row["name"] for row in index()[kind]}
+        for other, meant in others.items():
+            assert other == re.sub(r"[\W_]", "", other.lower())
+            assert other not in known
+            assert other in [one for name in known for one in also_called(kind, name)]
+            assert re.split(r"\W", meant)[0] in known
 
 
 def test_every_parameter_of_a_graph_has_a_meaning():

@@ -145,6 +145,15 @@ def test_attackers_may_be_drawn(saved_and_loaded):
     assert saved_and_loaded(experiment.tables).attackers.nodes == experiment.attackers.nodes
 
 
+@pytest.mark.parametrize("method", ["(d2,lr=0.1)", "d2,lr=0.1", "d2(lr=0.1)"])
+def test_a_method_in_another_has_several_written_forms(method, saved_and_loaded):
+    wanted = algorithms.timed(algorithms.d2(lr=0.1))
+    experiment = config.build(tables(algorithm={"name": "timed", "algorithm": method}))
+    assert experiment.algorithm.settings == wanted.settings
+    assert experiment.tables["algorithm"]["algorithm"]["name"] == "d2"
+    assert saved_and_loaded(experiment.tables).tables == experiment.tables
+
+
 def test_learning_rates_may_be_schedules_and_compressors_a_users_own(own_module, saved_and_loaded):
     wanted = algorithms.dsgd(algorithms.cosine(0.5, rounds=300))
     for method in (

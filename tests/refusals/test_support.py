@@ -90,6 +90,8 @@ VALUES = [
     ("must begin with a name", spec("")),
     ("must begin with a name", spec(":100")),
     ("must begin with a name", spec("n=100")),
+    ("'10' in 'ring(10)' must be key=value", spec("ring(10)")),
+    ("`k` must be given once", spec("ring(k=1, k=2)")),
     ("comma before each key=value: write dsgd,lr=0.5", spec("dsgd:lr=0.5")),
     ("write dsgd,lr=0.5,batch_size=8", spec("dsgd:lr=0.5,batch_size=8")),
     ("write mine:dsgt,lr=0.5", spec("mine:dsgt:lr=0.5")),

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import topofl
-from tests.summary.samples import curves, runs_of, stored
+from tests.summary.samples import curves, of_name, runs_of, stored
 from topofl.runs import Failure, RunStore, StoredRun, Sweep
 from topofl.summary.verdicts import FAILS, HOLDS, UNDECIDED, mean_interval, t_quantile, verdict
 
@@ -507,3 +507,69 @@ def test_a_higher_level_decides_less():
     assert mean_interval(values, 0.95)[0] > 0 > mean_interval(values, 0.9999)[0]
     assert verdict(values) == HOLDS
     assert verdict(values, to_hold=0.9999) == UNDECIDED
+
+
+def timed_runs(*settings):
+    common = {"topology.name": "ring", "run.rounds": 40}
+    return {
+        f"method {k}": [
+            stored(common | own | {"run.seed": seed}, 0.6 + 0.01 * k, seconds=True)
+            for seed in (0, 1)
+        ]
+        for k, own in enumerate(settings)
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            [{"algorithm.clock.delay": "0.1"}, {"algorithm.events.clock.delay": "5"}],
+            "clock.delay is 0.1, 5;",
+        ),
+        ([{"algorithm.clock": "Clock(compute=2)"}, {}], "clock.compute is 2, 1;"),
+        ([{"hardware.latency": "0.1"}, {"hardware.latency": "0.2"}], "hardware.latency is 0.1, 0"),
+        (
+            [{"algorithm.clock.delay": 0.1}, {"algorithm.events.clock": "Clock(1.0, delay=0.10)"}],
+            None,
+        ),
+        ([{"hardware.waiting": "all"}, {"hardware.waiting": "neighbors"}], None),
+    ],
+)
+def test_equal_seconds_of_different_clocks_are_warned_of(settings, said):
+    runs = timed_runs(*settings)
+    topofl.summarize(runs, equal="rounds")  # without a warning, which would be an error
+    if said is None:
+        topofl.summarize(runs, equal="seconds")
+        return
+    with pytest.warns(UserWarning, match=f"runs of different clocks.*{re.escape(said)}"):
+        topofl.summarize(runs, equal="seconds")
+
+
+def test_hardware_times_runs_of_different_clocks_alike():
+    slow, fast = {"compute": 0.1, "latency": 0.9}, {"compute": 0.1, "latency": 0.4}
+    runs = {"slow": of_name().with_seconds(slow), "fast": of_name(0.2).with_seconds(fast)}
+    with pytest.warns(UserWarning, match="hardware.latency is 0.9, 0.4;"):
+        topofl.summarize(runs, equal="seconds")
+    topofl.summarize(runs, equal="seconds", hardware=fast)
+
+
+def test_groups_of_timed_methods_have_short_names():
+    inner = [{"name": "d2", "lr": 0.1, "lazy": True}]
+    inner += [{"name": "dsgd", "lr": lr, "momentum": 0.0} for lr in (0.1, 0.2)]
+    outer = {"algorithm.name": "timed", "algorithm.clock": "Clock(delay=0.1)"}
+    settings = [outer | {f"algorithm.algorithm.{k}": x for k, x in own.items()} for own in inner]
+    settings += [{"algorithm.name": "ad_psgd", "algorithm.lr": 0.3}, {}]
+    runs = [stored({"run.rounds": 40} | own, 0.6) for own in settings]
+    wanted = ["-", "ad_psgd", "timed(d2)", "timed(dsgd), lr=0.1", "timed(dsgd), lr=0.2"]
+    assert topofl.summarize(runs, "algorithm").to_pandas()["algorithm"].tolist() == wanted
+
+
+def test_names_of_groups_say_which_of_two_equal_arguments_they_have():
+    base = {"topology.name": "participation", "topology.base.name": "grown"}
+    runs = [
+        stored({"run.rounds": 40, **base, "topology.k": a, "topology.base.k": b}, 0.6)
+        for a, b in ((1, 1), (1, 2), (2, 1))
+    ]
+    wanted = [f"participation(grown), k={a}, base.k={b}" for a, b in ((1, 1), (1, 2), (2, 1))]
+    assert topofl.summarize(runs, "topology").to_pandas()["topology"].tolist() == wanted

@@ -17,6 +17,9 @@ Functions = Mapping[str, Callable[..., Any]]
 _USER_FUNCTION = re.compile(r"\s*([\w.]+\s*:\s*[\w.]+)\s*(\(.*)?", re.DOTALL)
 """``module:function``, with or without arguments."""
 
+_CALL = re.compile(r"([^(=]+)\((.*)\)\s*", re.DOTALL)
+"""A name with its arguments in parentheses, as a call in Python."""
+
 NONE = "none"
 """Text for None in specs and in TOML, which has no null."""
 
@@ -32,7 +35,7 @@ class Spec(NamedTuple):
 
 
 def parse_spec(text: str) -> Spec:
-    """Return the name and the arguments in ``name[:n][,key=value]*``.
+    """Return the name and the arguments in ``name[:n][,key=value]*``, or in ``name(key=value)``.
 
     The name may be ``module:function`` or the path of a file with a graph.
 
@@ -48,10 +51,12 @@ def parse_spec(text: str) -> Spec:
     Spec(name='dcliques', arguments={'n': 100, 'inter': 'ring', 'seed': 0})
     >>> parse_spec("participation,base=(tree:10,branching=3),fraction=0.5,seed=0").arguments["base"]
     '(tree:10,branching=3)'
-    >>> parse_spec("mygraphs:wheel,n=10")
-    Spec(name='mygraphs:wheel', arguments={'n': 10})
+    >>> parse_spec("mygraphs:wheel,n=10"), parse_spec("ring(n=10)")
+    (Spec(name='mygraphs:wheel', arguments={'n': 10}), Spec(name='ring', arguments={'n': 10}))
     """
     head, *parts = _split(text)
+    if not parts and (call := _CALL.fullmatch(text)):
+        head, *parts = [call[1], *(_split(call[2]) if call[2].strip() else ())]
     if "=" in head and (name := head.rpartition(":")[0].strip()) and "=" not in name:
         raise ValueError(
             f"{text!r} must have a comma before each key=value: write "

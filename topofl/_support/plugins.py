@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -141,11 +142,43 @@ def _entry_points_of(package: "metadata.Distribution", group: str) -> list[Entry
 
 MEANT = {
     "topology": {
-        **dict.fromkeys(("complete", "complete_graph", "full", "all_to_all"), "fully_connected"),
-        "watts_strogatz": "small_world",
-    }
+        **dict.fromkeys(("complete", "completegraph", "full", "alltoall"), "fully_connected"),
+        **dict.fromkeys(("wattsstrogatz", "ws"), "small_world"),
+        **dict.fromkeys(("er", "gnp", "erdosrenyigraph"), "erdos_renyi"),
+        **{"cycle": "ring", "cyclegraph": "ring", "line": "path", "pathgraph": "path"},
+        **{"regular": "random_regular", "sbm": "stochastic_block_model", "ba": "barabasi_albert"},
+        **{"ellocal": "random_out", "eloracle": "random_regular_sequence"},
+    },
+    "algorithm": {
+        **dict.fromkeys(("dpsgd", "decentralizedsgd", "gossip", "gossipsgd", "atc"), "dsgd"),
+        **dict.fromkeys(("ellocal", "epidemiclearning"), "dsgd with the topology random_out"),
+        "eloracle": "dsgd with the topology random_regular_sequence",
+        **dict.fromkeys(("exactdiffusion", "ed"), "d2"),
+        "nids": "d2, but for its first round",
+        **dict.fromkeys(("gradienttracking", "gt", "atctracking", "next", "sonata"), "dsgt"),
+        **dict.fromkeys(("kgt", "localgradienttracking"), "local_gt"),
+        **{"localexactdiffusion": "led", "choco": "choco_sgd", "quasiglobalmomentum": "qg_dsgdm"},
+        **dict.fromkeys(("sgp", "stochasticgradientpush"), "osgp with delay=0"),
+        **{"multikrum": "krum with select above 1", "rfa": "geometric_median"},
+        **{"median": "coordinate_median", "fedopt": "fedadam or fedyogi"},
+        **{"local": "local_only", "peravg": "per_fedavg", "hierarchicalfedavg": "hierfavg"},
+    },
+    "partition": {
+        **dict.fromkeys(("dirichlet", "dir"), "dirichlet_per_class or dirichlet_per_client"),
+        **{"kshard": "shards", "pat": "pathological"},
+    },
+    "mixing": dict.fromkeys(("metropolis", "mh", "metropolishasting"), "metropolis_hastings"),
+    "attack": {"signflipping": "sign_flip", "gaussiannoise": "noise", "ipm": "inner_product"},
+    "compressor": {"randk": "random_k", "quantization": "quantized", "qsgd": "quantized"},
 }
-"""What others call some graphs, by kind; these are suggested, and are no names here."""
+"""What others call functions, by kind, in small letters and digits: what these are here.
+
+It is said in errors and by ``topofl list``; these are no names here.
+"""
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
 
 
 def suggestion(kind: str, name: str, known: Iterable[str]) -> str:
@@ -155,10 +188,29 @@ def suggestion(kind: str, name: str, known: Iterable[str]) -> str:
     --------
     >>> suggestion("topology", "complete", ["complete_bipartite", "fully_connected"])
     "; did you mean 'fully_connected'?"
+    >>> suggestion("algorithm", "Multi-Krum", ["krum"])
+    '; here it is krum with select above 1'
     """
-    if (meant := MEANT.get(kind, {}).get(name)) in (known := list(known)):
+    known = list(known)
+    own = {_letters(one): one for one in known}
+    meant = own.get(_letters(name)) or MEANT.get(kind, {}).get(_letters(name), "")
+    if meant in known:
         return f"; did you mean {meant!r}?"
+    if re.split(r"\W", meant)[0] in known:
+        return f"; here it is {meant}"
     return did_you_mean(name, known)
+
+
+def also_called(kind: str, name: str) -> list[str]:
+    """Return what others call a function, in small letters and digits.
+
+    Examples
+    --------
+    >>> also_called("topology", "small_world")
+    ['wattsstrogatz', 'ws']
+    """
+    found = MEANT.get(kind, {})
+    return [other for other, meant in found.items() if name in re.findall(r"\w+", meant)]
 
 
 def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function:

@@ -109,8 +109,8 @@ def spectral(
     Parameters
     ----------
     specs : SPEC
-        a graph: name[:n][,key=value]*[,base=(SPEC)]; the name may be module:function, or a file
-        (.graphml, .gml, .edgelist, .csv, .npz, .npy)
+        a graph: name[:n][,key=value]*[,base=(SPEC)], or a call in quotes, 'name(key=value)'; the
+        name may be module:function, or a file (.graphml, .gml, .edgelist, .csv, .npz, .npy)
     seed
         seed of clients and measurements (default: 0)
     rounds : R

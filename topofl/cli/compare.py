@@ -20,6 +20,7 @@ from topofl.history import SECONDS, History, compare_histories, over_nodes, why_
 from topofl.metrics.cost import REDUCED, costs_of_run
 from topofl.runs.folder import load_finished, unfinished_run
 from topofl.summary import Summary, summarize
+from topofl.summary.groups import collect
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,14 +55,16 @@ def compare(options: Namespace) -> None:
 def _compare_runs(options: Namespace) -> None:
     for path in options.runs:
         if (path / "store.json").is_file():
+            differ = ",".join(collect(options.runs).labels) or "topology"
             raise ValueError(
                 f"{path} is a store of runs, which are compared in groups; add --group-by, as in "
-                "--group-by topology, or list them by topofl runs"
+                f"--group-by {differ}, or list them by topofl runs"
             )
     for name in ("baseline", "over", "equal", "kind", "band"):
         if getattr(options, name) is not None:
+            differ = ",".join(collect(options.runs).labels) or "topology"
             raise ValueError(
-                f"`--{name}` must come with --group-by, got it without; add --group-by topology"
+                f"`--{name}` must come with --group-by, got it without; add --group-by {differ}"
             )
     target = 0.8 if options.target is None else options.target
     if not 0 < target <= 1:

@@ -4,14 +4,16 @@ import ast
 import inspect
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from topofl._support.plugins import suggestion
+from topofl._support.plugins import also_called, suggestion
 
 _TABLES = {
-    "algorithm": "algorithm", "attack": "attackers", "dataset": "data", "mixing": "mixing",
-    "model": "model", "task": "task",
+    "algorithm": "algorithm", "attack": "attackers", "mixing": "mixing", "model": "model",
+    "task": "task",
 }  # fmt: skip
 """Table of a configuration that names functions of a kind."""
 
@@ -20,7 +22,9 @@ _ROLE = re.compile(r":[a-z]+:`~?([^`]+)`")
 
 _SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.DOTALL | re.MULTILINE)
 
-_ENTRY = re.compile(r"^(\w[\w, ]*)\n((?:    [^\n]*\n|\n)+)", re.MULTILINE)
+_AS_IN = re.compile(r"As in `+([\w.]+)`+")
+
+_ENTRY = re.compile(r"^(\w[\w, ]*(?:,\n\w[\w, ]*)*)\n((?:    [^\n]*\n|\n)+)", re.MULTILINE)
 
 
 def plain(text: str) -> str:
@@ -35,21 +39,52 @@ def plain(text: str) -> str:
 
 
 def meanings(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the first sentence of a docstring on each parameter.
+    """Return what a docstring says of each parameter: a sentence, and what None means by default.
+
+    What is "as in" another function is in the words of that one.
 
     Examples
     --------
-    >>> from topofl.topologies import circulant
-    >>> sorted(meanings(circulant))
-    ['directed', 'n', 'offsets']
+    >>> from topofl.algorithms import d2
+    >>> meanings(d2)["batch_size"]
+    'Examples per minibatch, one number or one per node.'
     """
+    takes, found = inspect.signature(function).parameters, {}
+    for name in _entries(function):
+        first, *others = _sentences(function, name)
+        of_none = name in takes and takes[name].default is None
+        kept = [one for one in others if of_none and re.search(r"\bNone\b", one)]
+        found[name] = " ".join([first, *kept])
+    return found
+
+
+@cache
+def _entries(function: Callable[..., Any]) -> dict[str, str]:
+    """Return the first paragraph of a docstring on each parameter."""
     section = _SECTION.search(f"{inspect.getdoc(function) or ''}\n")
     found: dict[str, str] = {}
     for names, text in _ENTRY.findall(section[1] if section else ""):
-        words = " ".join(text.split("\n\n")[0].split())
-        first = re.split(r"(?<![ (][ei]\.[ge])(?<=\.)\s", words, maxsplit=1)[0]
-        found |= dict.fromkeys((name.strip() for name in names.split(",")), plain(first))
+        words = plain(" ".join(text.split("\n\n")[0].split()))
+        found |= dict.fromkeys((name.strip() for name in names.split(",")), words)
     return found
+
+
+def _sentences(function: Callable[..., Any], name: str, seen: tuple[Any, ...] = ()) -> list[str]:
+    """Return the sentences on a parameter; "As in `f`" is replaced by those of `f` on it."""
+    own = re.split(r"(?<![ (][ei]\.[ge])(?<=\.)\s", _entries(function)[name])
+    reference = _AS_IN.match(own[0])
+    other = _named_from(function, reference[1]) if reference else None
+    if not reference or other in (None, *seen) or name not in _entries(other):
+        return own
+    first, *others = _sentences(other, name, (*seen, function))
+    return [first.removesuffix(".") + own[0][reference.end() :], *others, *own[1:]]
+
+
+def _named_from(function: Callable[..., Any], name: str) -> Any:
+    """Return the function that a docstring calls `name`, in full or as in its own package."""
+    package = ".".join(function.__module__.split(".")[:2])
+    path, _, own = name.rpartition(".")
+    return getattr(sys.modules.get(path or package), own, None)
 
 
 def example(name: str, function: Callable[..., Any], declared: Sequence[Any] = ()) -> str | None:
@@ -82,8 +117,6 @@ def _calls_in(name: str, function: Callable[..., Any]) -> Iterator[str]:
         given = places | {one.arg: one.value for one in call.keywords if one.arg is not None}
         kept = [key for key in own if key in given and (key in needed or defaults[key] is None)]
         texts = {key: text for key in kept if (text := _as_text(given[key])) is not None}
-        if "algorithm" in texts:  # of another method: (name,argument=value)
-            texts["algorithm"] = "(" + texts["algorithm"].replace("(", ",", 1).replace(", ", ",")
         texts = {k: text for k, text in texts.items() if k in needed or "[" not in text}  # per node
         if texts.keys() >= {*needed}:
             yield ",".join([name, *map("=".join, texts.items())])
@@ -144,6 +177,8 @@ def row_of(kind: str, name: str, rows: Sequence[Mapping[str, Any]]) -> Mapping[s
 def lines_of(kind: str, row: Mapping[str, Any], about: str) -> Iterator[str]:
     """Yield the lines about a name: its call, what it is, parameters, and an example."""
     yield from (row["call"], f"    {about}")
+    if others := also_called(kind, row["name"]):
+        yield f"    elsewhere: {', '.join(others)}"
     parameters = row.get("parameters", [])
     width = max((len(one["name"]) for one in parameters), default=0)
     if parameters:
@@ -153,17 +188,53 @@ def lines_of(kind: str, row: Mapping[str, Any], about: str) -> Iterator[str]:
         yield f"    {one['name']:{width}}  {one.get('meaning', '')}{default}".rstrip()
     spec = row.get("example")
     if spec is not None:
-        yield from ("", "example:", f"    {_command(kind, spec)}")
+        yield from ("", "example:", *(f"    {one}" for one in _commands(kind, spec)))
 
 
-def _command(kind: str, spec: str) -> str:
-    """Return a command with a spec, or the text alone of what is an argument of others."""
-    if kind == "topology":
-        return f"topofl spectral {shlex.quote(spec)}"
-    if kind == "partition":
-        reader = "femnist" if spec.startswith("natural,") else "digits"  # which has owners
-        kind, spec = "dataset", f"{reader},partition={spec}"
-    if kind in _TABLES:
-        return f"topofl run experiment.toml --set {shlex.quote(f'{_TABLES[kind]}={spec}')}"
+def _commands(kind: str, spec: str) -> Iterator[str]:
+    """Yield commands with a spec, or the text alone of what is an argument of others.
+
+    Those that run an experiment do so with the one of ``topofl new``.
+    """
     name, _, arguments = spec.partition(",")
-    return f"{name}({arguments})" if arguments else name
+    if kind == "topology":
+        yield f"topofl spectral {shlex.quote(spec)}"
+        n = re.search(r":(\d+)", spec)
+        if n and name.partition(":")[0] not in _NO_EXPERIMENT:  # n is the one of the data
+            yield _run(f"data.n={n[1]}", f"topology={_N.sub('', spec)}", "mixing=none")
+    elif kind == "partition":
+        reader = "femnist" if name == "natural" else "digits"  # which has owners
+        yield _run(f"data={reader},partition={spec}")
+    elif kind == "dataset":
+        yield _run(f"data={spec},partition=iid,n=20,seed=0")
+    elif kind in _TABLES:
+        yield _run(f"{_TABLES[kind]}={spec}", *_OF_EXPERIMENTS.get(name, ()))
+    else:
+        yield f"{name}({arguments})" if arguments else name
+
+
+def _run(*settings: str) -> str:
+    """Return the command that runs an experiment with other settings."""
+    return " ".join(["topofl run experiment.toml", *(f"--set {shlex.quote(s)}" for s in settings)])
+
+
+_N = re.compile(r"(?<=\w):\d+")
+"""The number of nodes in a spec of a graph."""
+
+_NO_EXPERIMENT = {"decentralized_greedy_swap", "greedy_swap", "ideal_cliques", "random_cliques"}
+"""Graphs whose cliques are not joined, or need nodes of one class each."""
+
+_BODY, _MANY = ("model=mlp",), ("topology=fully_connected",)
+_CLIQUES = ("topology=dcliques,clique_size=10,seed=0",)
+
+_OF_EXPERIMENTS = {
+    **dict.fromkeys(("dfedavgm_p", "dfedpgp", "fedbabu", "feddecorr", "fedper", "fedrep"), _BODY),
+    **dict.fromkeys(("moon", "pfeddst"), _BODY),
+    **dict.fromkeys(("bulyan", "krum", "trimmed_mean"), _MANY),
+    **dict.fromkeys(("clique_averaging", "within_groups"), _CLIQUES),
+    **dict.fromkeys(
+        ("dpfl_cnn", "dpfl_femnist_cnn", "fedavg_cnn", "gn_lenet"), ("data.enlarge=2",)
+    ),
+    "dpfl": ("data.val_fraction=0.1",),
+}
+"""What names need of an experiment that the one of ``topofl new`` does not have."""

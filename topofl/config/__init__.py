@@ -71,7 +71,8 @@ may also be a table of its arguments::
 On the command line this is ``--set "algorithm.clock.compute=exponential(1.0)"`` and so on, or, in
 one line, ``--set "algorithm=ad_psgd,lr=0.1,clock=Clock(compute=exponential(1.0), delay=0.1)"``. A
 synchronous method has a clock if it is wrapped by ``name = "timed"``, whose ``algorithm`` is
-another such table, or its line of text: ``algorithm = "dsgd,lr=0.1"``. Compressors and
+another such table, or its line of text: ``algorithm = "dsgd,lr=0.1"`` or, as in Python,
+``algorithm = "dsgd(lr=0.1)"``. Compressors and
 learning rate schedules are text as well: ``compressor = "top_k(share=0.1)"`` and
 ``lr = "cosine(0.5, rounds=300)"``. Custom functions can be called, too:
 ``compressor = "mymodule:half"``. None is written ``"none"`` where it is not the default. Where a

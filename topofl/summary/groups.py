@@ -167,17 +167,30 @@ def levels_text(values: Sequence[Any], limit: int = 4) -> str:
 
 
 def _specs(members: Sequence[str], rows: Sequence[tuple[Any, ...]], table: str) -> list[str]:
-    """Return each distinct row of a table's settings as text."""
-    place = members.index(f"{table}.name")
+    """Return each distinct row of a table's settings as text, such as ``timed(dsgd), lr=0.1``.
+
+    Arguments of a function within the table, as of a method that is timed, have its place only if
+    the outer function has one of the same name.
+    """
+    keys = [member.removeprefix(f"{table}.") for member in members]
+    inner = [key.removesuffix("name") for key in keys if key.endswith(".name")]
+    own = [
+        key.removeprefix(max(filter(key.startswith, inner), key=len, default="")) for key in keys
+    ]
+    functions = [k for k, key in enumerate(keys) if f".{key}".endswith(".name")]
+    functions.sort(key=lambda k: keys[k].count("."))  # the outermost first
     texts = []
     for row in rows:
-        same = [other for other in rows if other[place] == row[place]]
+        given = [k for k, value in enumerate(row) if value is not MISSING]
+        outer, others = str(row[functions[0]]), [str(row[k]) for k in functions[1:] if k in given]
+        same = [other for other in rows if all(other[k] == row[k] for k in functions)]
+        short = [own[k] for k in given]
         parts = [
-            f"{member.removeprefix(f'{table}.')}={value}"
-            for k, (member, value) in enumerate(zip(members, row, strict=True))
-            if k != place and value is not MISSING and len({other[k] for other in same}) > 1
+            f"{keys[k] if short.count(own[k]) > 1 else own[k]}={row[k]}"
+            for k in given
+            if k not in functions and len({other[k] for other in same}) > 1
         ]
-        texts.append(", ".join([str(row[place]), *parts]))
+        texts.append(", ".join([f"{outer}({', '.join(others)})" if others else outer, *parts]))
     return texts
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from topofl import config
 from topofl._spec import at
+from topofl._support.calls import NONE
 from topofl._support.check import check_path, shown
+from topofl.clocks import as_clock
 from topofl.history import History, saved_in
 from topofl.runs import Failure, RunStore, StoredRun, Sweep, curves_of
 from topofl.runs.record import flat_settings
@@ -75,9 +77,39 @@ def settings_of(history: History) -> dict[str, Any]:
         settings["attackers"] = str(meta["attackers"])
     if isinstance(task := meta.get("task"), Mapping):
         settings["task"] = task.get("name")
+    settings |= flat_settings({"hardware": meta.get("hardware") or {}})
     if len(history.matrices):
         settings[MIXING] = history.matrices[0].name.partition("(")[0]
     return settings | {name: meta[key] for key, name in _KNOWN.items() if key in meta}
+
+
+_CLOCK = re.compile(r"(?:.*\.)?clock(?:\.(\w+))?")
+"""Setting of a clock, as text or by argument; methods may have it in a phase of their own."""
+
+
+def timing_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide the simulated seconds of a run, by the same names for all.
+
+    They are those of the hardware or else of the clock, which is the default one if a configuration
+    has none.
+
+    Examples
+    --------
+    >>> timing_of({"algorithm.events.clock.delay": "0.1", "algorithm.lr": 0.5})
+    {'clock.compute': '1', 'clock.delay': '0.1'}
+    >>> timing_of({"algorithm.clock": "Clock(delay=0.10)"})
+    {'clock.compute': '1', 'clock.delay': '0.1'}
+    """
+    hardware = {name: x for name, x in settings.items() if name.startswith("hardware.")}
+    if hardware:
+        return {name: x for name, x in hardware.items() if name != "hardware.waiting"}
+    found = {m[1]: x for name, x in settings.items() if (m := _CLOCK.fullmatch(name))}
+    text = found.pop(None, None)
+    try:
+        found = as_clock(found or (None if text == NONE else text)).settings
+    except (TypeError, ValueError):  # times that a user defined
+        found = found or {"text": text}
+    return {f"clock.{name}": x for name, x in found.items()}
 
 
 def comparable(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -137,7 +169,9 @@ class Entry:
         """Return the run with the seconds that its rounds take on this hardware."""
         with at(f"{self.name}:"):
             history = self.load().with_seconds(hardware, seed=0)
-        return replace(self, curves=curves_of(history), load=lambda: history)
+        own = {name: x for name, x in self.settings.items() if not name.startswith("hardware.")}
+        settings = own | flat_settings({"hardware": history.meta["hardware"]})
+        return replace(self, settings=settings, curves=curves_of(history), load=lambda: history)
 
 
 WANTED = (

@@ -9,12 +9,13 @@ import numpy as np
 
 from topofl._support.check import check_choice, check_number, check_probability
 from topofl._support.notebook import paragraph
-from topofl._support.public import public
+from topofl._support.public import public, warn_caller
 from topofl._support.table import LINE_LIMIT, NotApplicable, Table, as_text
 from topofl._support.text import printable
 from topofl.summary.figures import KINDS
-from topofl.summary.groups import COSTS, EQUAL, Collected, collect
+from topofl.summary.groups import COSTS, EQUAL, Collected, Settings, collect, levels_text
 from topofl.summary.pairs import Pair, pairs_with
+from topofl.summary.sources import timing_of
 from topofl.summary.verdicts import CONFIDENCE, Cell, Statistic, rounded, statistic_of
 
 if TYPE_CHECKING:
@@ -413,8 +414,8 @@ def summarize(
     equal
         ``"megabytes"``, ``"messages"``, ``"seconds"`` or ``"rounds"``: scores and verdicts are
         those at an equal cost of all runs, the total of the cheapest one, interpolated between
-        evaluations. Runs that send nothing are taken at their end. None: at the end of each run,
-        whatever it cost.
+        evaluations. Runs that send nothing are taken at their end. A warning says if seconds are
+        those of different clocks. None: at the end of each run, whatever it cost.
 
     Raises
     ------
@@ -465,6 +466,7 @@ def summarize(
     budget = np.inf
     if equal is not None:
         budget = collected.budget(check_choice("equal", equal, EQUAL))
+        _check_clocks(collected, equal)
     finals = {
         name: collected.at_cost(collected.statistic(name), equal or "rounds", budget)
         for name in HEADINGS
@@ -483,6 +485,20 @@ def summarize(
         if equal is None and baseline is None
         else _where_compared(collected, equal, budget),
     )
+
+
+def _check_clocks(collected: Collected, equal: str) -> None:
+    """Warn if runs are compared at equal seconds of different clocks, with what differs."""
+    if equal != "seconds":
+        return
+    differ = Settings.of([timing_of(entry.settings) for entry in collected.entries])
+    listed = [f"{name} is {levels_text(differ.levels[name])}" for name in differ.varying]
+    if listed:
+        warn_caller(
+            "`equal` 'seconds' compares runs of different clocks, whose seconds say as much about "
+            f"these as about the methods: {'; '.join(listed)}; run all with one clock, or give "
+            "`hardware`, which times all of them on the same machines"
+        )
 
 
 def _where_compared(collected: Collected, equal: str | None, budget: float) -> str:
