@@ -1,0 +1,94 @@
+"""Topofl's own entries: their results are committed, and cover what topofl has."""
+
+from pathlib import Path
+
+import pytest
+
+from topofl import algorithms, topologies
+from topofl.config.toml import as_table
+from topofl.leaderboard import build, read_entries, read_results, tasks
+
+COMMITTED = Path(__file__).resolve().parents[2] / "analysis" / "results" / "leaderboard"
+
+WITHOUT_AN_ENTRY = {
+    "availability": "it needs a trace of when devices were there",
+    "davis_southern_women": "it has 32 nodes; the tasks have 20, 30, 40 and 100",
+    "de_bruijn": "it has k^m nodes for a degree of k; none of 30 and 40 with a degree of 2 to 9",
+    "florentine_families": "it has 15 nodes",
+    "greedy_collaboration": "it needs rewards, which DPFL measures while it trains",
+    "greedy_swap": "its cliques are not joined; D-Cliques and rotating cliques join them",
+    "hypercube": "it has 2^m nodes",
+    "ideal_cliques": "it needs nodes of one class each",
+    "karate_club": "it has 34 nodes",
+    "kautz": "it has k^m + k^(m - 1) nodes for a degree of k, 30 but not 40",
+    "random_cliques": "its cliques are not joined",
+}
+"""Generators that no entry of topofl has, and why."""
+
+MAIN = {
+    "digits-shards": (
+        "beer", "choco_sgd", "clique_averaging", "d2", "dadam", "dfedavgm", "dfedsam", "dsgd",
+        "dsgt", "edm", "extra", "led", "local_gt", "local_only", "qg_dsgdm", "relay_sgd",
+        "fedadam", "fedavg", "feddyn", "fednova", "fedprox", "scaffold",
+    ),
+    "digits-own": (
+        "apfl", "dfedpgp", "dispfl", "ditto", "dpfl", "fedavg", "fedper", "fedrep", "local_only",
+        "pfeddst", "pfedgraph",
+    ),
+}  # fmt: skip
+"""The main methods, by the task on which each has an entry."""
+
+
+def own_entries(task):
+    """Return the entries of TASK.toml, or those of entries.toml, which tasks on digits share."""
+    own = COMMITTED / f"{task}.toml"
+    return read_entries(own if own.exists() else COMMITTED / "entries.toml")
+
+
+def test_every_generator_has_an_entry_or_a_reason():
+    used, pending = set(), [one.tables.get("topology") for one in own_entries("digits-shards")]
+    while pending:
+        if (table := pending.pop()) is None:
+            continue
+        table = as_table("topology", table)
+        used.add(table["name"])
+        pending.append(table.get("base") if isinstance(table.get("base"), str | dict) else None)
+    assert used | set(WITHOUT_AN_ENTRY) == set(topologies.__all__)
+    assert not used & set(WITHOUT_AN_ENTRY), "these have an entry and need no reason"
+
+
+@pytest.mark.parametrize("name", ["de_bruijn", "hypercube", "kautz"])
+def test_graphs_of_few_sizes_are_not_those_of_all_tasks(name):
+    """The reasons above are true for all degrees that a budget allows."""
+    for degree in range(2, 10):
+        more = {} if name == "hypercube" else {"degree": degree}
+        refused = 0
+        for n in (30, 40):
+            try:
+                getattr(topologies, name)(n, **more)
+            except ValueError:
+                refused += 1
+        assert refused
+
+
+@pytest.mark.parametrize("task", MAIN)
+def test_the_main_methods_have_entries(task):
+    tables = [one.tables.get("algorithm", "dsgd") for one in own_entries(task)]
+    used = {as_table("algorithm", table)["name"] for table in tables}
+    assert set(MAIN[task]) <= used <= set(algorithms.__all__)
+
+
+def test_the_committed_page_is_that_of_the_committed_results(tmp_path):
+    """Every entry has its results, of the tasks as they are, and the page shows them."""
+    for task in tasks():
+        results = read_results(COMMITTED, task)
+        if task.needs_files and not results:
+            continue
+        known = {one.entry["name"]: one.entry["tables"] for one in results}
+        ours = {entry.name: entry.tables for entry in own_entries(task.key)}
+        assert known == ours
+        for path in (COMMITTED / task.key).glob("*.json"):
+            copy = tmp_path / task.key / path.name
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    assert build(tmp_path).read_text() == (COMMITTED / "leaderboard.md").read_text()

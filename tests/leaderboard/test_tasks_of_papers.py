@@ -1,0 +1,89 @@
+"""Tasks with a paper's own setting: that of the reproductions, and one that trains."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paper_figures.dcliques import arms as dcliques
+from paper_figures.dpfl import arms as dpfl
+from paper_figures.kit import comparison
+from paper_figures.kit.paper import Setting
+from topofl import config
+from topofl.leaderboard import Entry, run_entry, tasks
+
+BATCHES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+
+SMALL = {
+    "cifar10-dcliques": {"n": 10},
+    "cifar10-dfedpgp": {"n": 2},
+    "cifar10-dpfl": {"n": 4, "min_size": 1},
+    "cifar10-pfeddst": {"n": 2},
+}
+"""What differs in the data of a task on 200 made-up images."""
+
+
+@pytest.fixture(scope="module")
+def cifar10(tmp_path_factory):
+    """Return a folder with made-up images in the layout of CIFAR-10: 200 and, for tests, 40."""
+    folder = tmp_path_factory.mktemp("cifar10")
+    generator = np.random.default_rng(0)
+    for name in BATCHES:
+        records = generator.integers(0, 256, (40, 1 + 3 * 32 * 32), dtype=np.uint8)
+        records[:, 0] = np.arange(40) % 10
+        (folder / name).write_bytes(records.tobytes())
+    return folder
+
+
+def reproduced(key, root):
+    """Return the tables of the reproduction of a task's paper at its own scale."""
+    setting = Setting("paper", (0,), root)
+    if key.endswith("shards") or key.endswith("dcliques"):
+        arms = dcliques.fig01(setting) if "mnist" in key else dcliques.fig12(setting)
+        return next(iter(next(iter(arms.values())).values()))[0].tables
+    if key == "cifar10-dpfl":
+        return dpfl.arm(setting, dpfl.DIR, dpfl.BASELINES["Local"])[0].tables
+    split = "CIFAR-10, Dir(0.3)" if key == "cifar10-dfedpgp" else "CIFAR-10, c=2"
+    return comparison.arm(setting, split, "Local")[0].tables
+
+
+@pytest.mark.parametrize("key", [*SMALL, "mnist-shards"])
+def test_the_setting_is_that_of_the_reproduction(tmp_path, key):
+    (tmp_path / "data_batch_1").touch()
+    (tmp_path / "train-images-idx3-ubyte").touch()
+    (task,), paper = tasks([key]), reproduced(key, tmp_path)
+    ours, theirs = dict(task.tables["data"]), dict(paper["data"])
+    for name in ("root", "seed", "split_seed"):
+        theirs.pop(name, None)
+    assert ours == theirs
+    assert {"name": task.tables["model"]} == paper["model"]
+    assert task.tables["run"]["rounds"] == paper["run"]["rounds"]
+    assert task.batch_size == paper["algorithm"]["batch_size"]
+    assert min(task.rates) < paper["algorithm"]["lr"] < max(task.rates)
+    assert paper["algorithm"]["lr"] in task.rates
+
+
+@pytest.mark.parametrize("key", SMALL)
+def test_a_task_of_a_paper_trains_on_made_up_images(tmp_path, cifar10, key):
+    """With few nodes, and two rounds of minibatches of four."""
+    (task,) = tasks([key])
+    data = {**task.tables["data"], **SMALL[key], "verify": False}
+    tables = {**task.tables, "data": data, "run": {"rounds": 2}}
+    short = replace(task, tables=tables, batch_size=4, rates=task.rates[:1], seeds=(0,))
+    how = {"store": tmp_path, "data": cifar10, "progress": False}
+    found = run_entry(Entry("complete", {"topology": "fully_connected"}), short, **how)
+    assert found.messages == SMALL[key]["n"] - 1
+    assert np.isfinite(found.learning).all()
+
+
+@pytest.mark.parametrize("task", tasks(), ids=lambda task: task.key)
+def test_a_model_has_the_bytes_that_the_task_says(cifar10, task):
+    tables = Entry("one", {"algorithm": "local_only"}).configuration(task)
+    tables["algorithm"]["lr"] = 0.1
+    if task.key in SMALL:
+        small = {**SMALL[task.key], "verify": False, "root": str(cifar10)}
+        tables["data"] = {**tables["data"], **small}
+    elif task.needs_files:
+        tables["data"] = {"name": "digits", "enlarge": 3.5, "n": 10, "partition": "iid"}
+    model = config.build(tables).model
+    assert sum(p.numel() * p.element_size() for p in model.parameters()) == task.model_bytes
