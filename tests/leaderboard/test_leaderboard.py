@@ -278,6 +278,20 @@ def test_tables_have_entries_within_their_budget_and_say_who_is_tied(tmp_path):
     assert (tmp_path / "digits-shards.png").stat().st_size > 1000
 
 
+def test_larger_tables_show_entries_of_smaller_ones_only_if_they_lead(tmp_path):
+    """Of twelve entries of one message and three of two, each at a rank of its own."""
+    levels = {f"cheap {k}": (0.8 - k / 100, 1) for k in range(12)}
+    levels |= {"good": (0.9, 2), "middle": (0.755, 2), "bad": (0.1, 2)}
+    for name, (level, models) in levels.items():
+        result(name, [level] * 5, models).save(tmp_path)
+    text = build(tmp_path).read_text()
+    small, large = (text.split(f"**{titled(*one)}**")[1] for one in ((1, 2.6), (2, 5.2)))
+    assert [cells[1] for cells in rows_of(small.split("**")[0], "cheap")] == list(levels)[:12]
+    rows = [cells[:2] for cells in rows_of(large.split("**")[0], "")[1:] if cells[0].isdigit()]
+    leading = ["good", *(f"cheap {k}" for k in range(5)), "middle", "cheap 5", "cheap 6", "cheap 7"]
+    assert rows == [[str(k), name] for k, name in enumerate(leading, 1)] + [["15", "bad"]]
+
+
 def rows_of(text, name):
     """Return the cells of the rows of an entry on a page."""
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]

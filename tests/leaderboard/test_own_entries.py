@@ -85,7 +85,10 @@ def test_the_committed_page_is_that_of_the_committed_results(tmp_path):
         if task.needs_files and not results:
             continue
         known = {one.entry["name"]: one.entry["tables"] for one in results}
-        ours = {entry.name: entry.tables for entry in own_entries(task.key)}
+        ours = {
+            entry.name: {k: v for k, v in entry.tables.items() if k != "modules"}
+            for entry in own_entries(task.key)
+        }
         assert known == ours
         for path in (COMMITTED / task.key).glob("*.json"):
             copy = tmp_path / task.key / path.name

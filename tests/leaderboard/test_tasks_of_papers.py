@@ -9,7 +9,7 @@ from paper_figures.dcliques import arms as dcliques
 from paper_figures.dpfl import arms as dpfl
 from paper_figures.kit import comparison
 from paper_figures.kit.paper import Setting
-from topofl import config
+from topofl import config, models
 from topofl.leaderboard import Entry, run_entry, tasks
 
 BATCHES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
@@ -18,7 +18,7 @@ SMALL = {
     "cifar10-dcliques": {"n": 10},
     "cifar10-dfedpgp": {"n": 2},
     "cifar10-dpfl": {"n": 4, "min_size": 1},
-    "cifar10-pfeddst": {"n": 2},
+    "cifar10-pfeddst": {"n": 5},
 }
 """What differs in the data of a task on 200 made-up images."""
 
@@ -35,12 +35,21 @@ def cifar10(tmp_path_factory):
     return folder
 
 
+def small(task, root):
+    """Return the tables of a task with made-up images, few nodes and two rounds."""
+    data = {**task.tables["data"], **SMALL[task.key], "verify": False, "root": str(root)}
+    evaluation = {k: v for k, v in task.tables["evaluation"].items() if k != "examples"}
+    return {**task.tables, "data": data, "run": {"rounds": 2}, "evaluation": evaluation}
+
+
 def reproduced(key, root):
     """Return the tables of the reproduction of a task's paper at its own scale."""
     setting = Setting("paper", (0,), root)
-    if key.endswith("shards") or key.endswith("dcliques"):
-        arms = dcliques.fig01(setting) if "mnist" in key else dcliques.fig12(setting)
-        return next(iter(next(iter(arms.values())).values()))[0].tables
+    if key == "mnist-shards":
+        return dcliques.fig01(setting)[dcliques.TWO_SHARDS][dcliques.FULLY][0].tables
+    if key == "cifar10-dcliques":
+        (panel,) = dcliques.fig12(replace(setting, datasets=("cifar10",))).values()
+        return next(iter(panel.values()))[0].tables
     if key == "cifar10-dpfl":
         return dpfl.arm(setting, dpfl.DIR, dpfl.BASELINES["Local"])[0].tables
     split = "CIFAR-10, Dir(0.3)" if key == "cifar10-dfedpgp" else "CIFAR-10, c=2"
@@ -65,25 +74,20 @@ def test_the_setting_is_that_of_the_reproduction(tmp_path, key):
 
 @pytest.mark.parametrize("key", SMALL)
 def test_a_task_of_a_paper_trains_on_made_up_images(tmp_path, cifar10, key):
-    """With few nodes, and two rounds of minibatches of four."""
     (task,) = tasks([key])
-    data = {**task.tables["data"], **SMALL[key], "verify": False}
-    tables = {**task.tables, "data": data, "run": {"rounds": 2}}
-    short = replace(task, tables=tables, batch_size=4, rates=task.rates[:1], seeds=(0,))
-    how = {"store": tmp_path, "data": cifar10, "progress": False}
-    found = run_entry(Entry("complete", {"topology": "fully_connected"}), short, **how)
+    short = replace(task, tables=small(task, cifar10), batch_size=4, rates=(0.001,), seeds=(0,))
+    entry = Entry("complete", {"topology": "fully_connected"})
+    found = run_entry(entry, short, store=tmp_path, progress=False)
     assert found.messages == SMALL[key]["n"] - 1
+    assert (found.models, found.steps) == (found.messages, 1)
     assert np.isfinite(found.learning).all()
 
 
 @pytest.mark.parametrize("task", tasks(), ids=lambda task: task.key)
 def test_a_model_has_the_bytes_that_the_task_says(cifar10, task):
-    tables = Entry("one", {"algorithm": "local_only"}).configuration(task)
-    tables["algorithm"]["lr"] = 0.1
-    if task.key in SMALL:
-        small = {**SMALL[task.key], "verify": False, "root": str(cifar10)}
-        tables["data"] = {**tables["data"], **small}
-    elif task.needs_files:
-        tables["data"] = {"name": "digits", "enlarge": 3.5, "n": 10, "partition": "iid"}
-    model = config.build(tables).model
+    if task.key == "mnist-shards":
+        model = models.logistic_regression()  # of the size of MNIST
+    else:
+        tables = small(task, cifar10) if task.key in SMALL else task.tables
+        model = config.build({**tables, "algorithm": "local_only,lr=0.1"}).model
     assert sum(p.numel() * p.element_size() for p in model.parameters()) == task.model_bytes

@@ -33,6 +33,9 @@ KINDS = (
 )
 """Kinds of entries, which are compared with their own, and their marks in pictures."""
 
+LEADERS = 10
+"""Number of entries at the top of a table that are there although a smaller budget has them."""
+
 COLUMNS = (
     "rank", "entry", "over rounds, %", "behind the best", "final, %", "worst node, %",
     "messages", "models", "bytes", "steps", "rate",
@@ -90,7 +93,7 @@ def build(folder: str | os.PathLike[str]) -> Path:
         parts += [
             f"## {task.title}",
             _about(task),
-            *(_table(group, title, task) for title, group in _groups(results, task)),
+            *_tables(results, task),
             f"![Accuracy over rounds against messages and bytes, {task.title}.]({task.key}.png)",
         ]
     known = {task.key for task, _ in found}
@@ -106,7 +109,8 @@ _INTRODUCTION = """\
 means over seeds with 95 % t-intervals, in percent. Entries of rank 1 are not told apart from the
 first by their paired differences; the others are ordered by their means alone. Messages, models and
 bytes are those that a node sends per round, on average; entries of a table send at most its
-budget of messages, and of bytes. Entries that take more than one local step per node and round
+budget of messages, and of bytes. They are ranked with all that send less, which are shown only if
+they are among the first ten. Entries that take more than one local step per node and round
 compute more for the same messages, and have tables of their own, as do entries above all budgets.
 So do entries with a server, whose messages are divided among the nodes: they need one machine that
 serves all nodes instead of a graph. *Own code* marks entries with functions that are not topofl's,
@@ -224,9 +228,22 @@ def _ranked(results: Sequence[Result]) -> list[tuple[int, str, Result]]:
     return ranked
 
 
-def _table(results: Sequence[Result], title: str, task: Task) -> str:
+def _tables(results: Sequence[Result], task: Task) -> list[str]:
+    """Return the tables of a task, in which entries of smaller tables are only if they lead."""
+    shown, texts = set[str](), list[str]()
+    for title, group in _groups(results, task):
+        ranked = _ranked(group)
+        rows = ranked[:LEADERS] + [
+            row for row in ranked[LEADERS:] if row[2].entry["name"] not in shown
+        ]
+        texts.append(_table(rows, title, task))
+        shown |= {one.entry["name"] for one in group}
+    return texts
+
+
+def _table(ranked: Sequence[tuple[int, str, Result]], title: str, task: Task) -> str:
     rows = []
-    for rank, behind, one in _ranked(results):
+    for rank, behind, one in ranked:
         name = f"{one.entry['name']} (*own code*)" if one.own_code else one.entry["name"]
         scores = [_spread(values) for values in (one.learning, one.final, one.worst)]
         size = _size(one.models * task.model_bytes)
