@@ -1,14 +1,18 @@
 """Topofl's own entries: their results are committed, and cover what topofl has."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from topofl import algorithms, topologies
 from topofl.config.toml import as_table
-from topofl.leaderboard import build, read_entries, read_results, tasks
+from topofl.leaderboard import build, ranks, read_entries, read_results, run_entry, tasks
 
-COMMITTED = Path(__file__).resolve().parents[2] / "analysis" / "results" / "leaderboard"
+ROOT = Path(__file__).resolve().parents[2]
+COMMITTED = ROOT / "analysis" / "results" / "leaderboard"
+PAGE = ROOT / "docs" / "leaderboard.md"
 
 WITHOUT_AN_ENTRY = {
     "availability": "it needs a trace of when devices were there",
@@ -45,6 +49,13 @@ def own_entries(task):
     return read_entries(own if own.exists() else COMMITTED / "entries.toml")
 
 
+def copy_results(folder, task):
+    """Copy the committed results of a task."""
+    (folder / task).mkdir(parents=True)
+    for path in (COMMITTED / task).glob("*.json"):
+        (folder / task / path.name).write_bytes(path.read_bytes())
+
+
 def test_every_generator_has_an_entry_or_a_reason():
     used, pending = set(), [one.tables.get("topology") for one in own_entries("digits-shards")]
     while pending:
@@ -78,6 +89,27 @@ def test_the_main_methods_have_entries(task):
     assert set(MAIN[task]) <= used <= set(algorithms.__all__)
 
 
+def test_an_entry_is_sent_in_as_the_page_says(tmp_path):
+    """The entry of the page is trained, here for four rounds, and is ranked with ours."""
+    block = re.search(r"```toml\n# mine\.toml\n(.+?)```", PAGE.read_text(), re.DOTALL)
+    assert block
+    (tmp_path / "mine.toml").write_text(block[1])
+    (entry,) = read_entries(tmp_path / "mine.toml")
+    (task,) = tasks(["digits-shards"])
+    short = replace(task, tables={**task.tables, "run": {"rounds": 4}}, rates=(1.0,))
+    found = run_entry(entry, short, store=tmp_path / "store", progress=False)
+    copy_results(tmp_path / "board", "digits-shards")
+    count = len(read_results(tmp_path / "board", task))
+    replace(found, digest=task.digest).save(tmp_path / "board")
+    table = ranks(tmp_path / "board", entry.name)
+    assert entry.authors == "A. Author"
+    assert len(read_results(tmp_path / "board", task)) == count + 1
+    assert [row[:2] for row in table.rows] == [
+        ("digits-shards", "At most 4 messages and 10.4 kB (4 models) per node and round"),
+        ("digits-shards", "At most 9 messages and 23.4 kB (9 models) per node and round"),
+    ]
+
+
 def test_the_committed_page_is_that_of_the_committed_results(tmp_path):
     """Every entry has its results, of the tasks as they are, and the page shows them."""
     for task in tasks():
@@ -90,8 +122,5 @@ def test_the_committed_page_is_that_of_the_committed_results(tmp_path):
             for entry in own_entries(task.key)
         }
         assert known == ours
-        for path in (COMMITTED / task.key).glob("*.json"):
-            copy = tmp_path / task.key / path.name
-            copy.parent.mkdir(exist_ok=True)
-            copy.write_bytes(path.read_bytes())
+        copy_results(tmp_path, task.key)
     assert build(tmp_path).read_text() == (COMMITTED / "leaderboard.md").read_text()
