@@ -43,10 +43,19 @@ MAIN = {
 """The main methods, by the task on which each has an entry."""
 
 
+WITHOUT_RESULTS = {"digits-mlp": 34, "digits-own": 16, "digits-shards": 19, "mnist-shards": 2}
+"""Numbers of entries that have not been run on a task yet, which the page says, too."""
+
+
 def own_entries(task):
     """Return the entries of TASK.toml, or those of entries.toml, which tasks on digits share."""
     own = COMMITTED / f"{task}.toml"
     return read_entries(own if own.exists() else COMMITTED / "entries.toml")
+
+
+def own_tasks():
+    """Return the keys of the tasks on which topofl has entries."""
+    return [task.key for task in tasks() if not task.key.startswith("cifar10")]
 
 
 def copy_results(folder, task):
@@ -110,17 +119,25 @@ def test_an_entry_is_sent_in_as_the_page_says(tmp_path):
     ]
 
 
-def test_the_committed_page_is_that_of_the_committed_results(tmp_path):
-    """Every entry has its results, of the tasks as they are, and the page shows them."""
-    for task in tasks():
-        results = read_results(COMMITTED, task)
-        if task.needs_files and not results:
-            continue
-        known = {one.entry["name"]: one.entry["tables"] for one in results}
+def test_results_are_those_of_the_entries():
+    """Of the tasks as they are, and of the entries as they are; what is missing is counted."""
+    missing = {}
+    for task in (one for one in tasks() if one.key in own_tasks()):
+        known = {one.entry["name"]: one.entry["tables"] for one in read_results(COMMITTED, task)}
         ours = {
             entry.name: {k: v for k, v in entry.tables.items() if k != "modules"}
             for entry in own_entries(task.key)
         }
-        assert known == ours
-        copy_results(tmp_path, task.key)
+        assert known == {name: ours[name] for name in known}
+        if left := ours.keys() - known.keys():
+            missing[task.key] = len(left)
+    assert missing == WITHOUT_RESULTS
+    said = " ".join(PAGE.read_text().split())
+    for task, count in missing.items():
+        assert f"{count} of {len(own_entries(task))} on `{task}`" in said
+
+
+def test_the_committed_page_is_that_of_the_committed_results(tmp_path):
+    for task in own_tasks():
+        copy_results(tmp_path, task)
     assert build(tmp_path).read_text() == (COMMITTED / "leaderboard.md").read_text()
