@@ -4,7 +4,6 @@ import hashlib
 import json
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from topofl.cli import main
 from topofl.leaderboard import Entry, Result, build, read_entries, read_results, run_entry, tasks
 from topofl.leaderboard.own_code import own_code
 
-COMMITTED = Path(__file__).resolve().parents[2] / "analysis" / "results" / "leaderboard"
 (SHARDS,) = tasks(["digits-shards"])
 SHORT = replace(
     SHARDS,
@@ -198,6 +196,18 @@ def test_local_steps_are_measured(tmp_path):
     assert run_entry(entry, short, store=tmp_path, progress=False).steps == 3
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "has_server"), [("dsgd", False), ("fedavg,steps=1", True), ("local_only", False)]
+)
+def test_results_say_whether_nodes_send_to_a_server(tmp_path, algorithm, has_server):
+    short = replace(SHORT, rates=(0.1,), seeds=(0,))
+    entry = Entry("one", {"topology": "ring", "algorithm": algorithm})
+    found = run_entry(entry, short, store=tmp_path / "store", progress=False)
+    assert found.has_server is has_server
+    found.save(tmp_path)
+    assert read_results(tmp_path, short) == [found]
+
+
 def test_a_task_that_needs_files_reads_them_from_the_folder_given(tmp_path, mnist_root):
     (task,) = tasks(["mnist-shards"])
     short = {**task.tables, "run": {"rounds": 8}}
@@ -208,7 +218,7 @@ def test_a_task_that_needs_files_reads_them_from_the_folder_given(tmp_path, mnis
     assert (found.messages, found.models, found.steps) == (2, 2, 1)
 
 
-def result(name, learning, models, steps=1):
+def result(name, learning, models, steps=1, *, has_server=False):
     values = np.array(learning)
     about = {"name": name, "authors": "", "link": "", "tables": {}}
     return Result(
@@ -218,7 +228,15 @@ def result(name, learning, models, steps=1):
         models=models,
         steps=steps,
         software={},
+        has_server=has_server,
     )
+
+
+def titled(budget, kilobytes):
+    """Return the title of a table of digits-shards, whose model has 2.6 kB."""
+    plural = "" if budget == 1 else "s"
+    messages, models = f"{budget} message{plural}", f"{budget} model{plural}"
+    return f"At most {messages} and {kilobytes} kB ({models}) per node and round"
 
 
 def test_tables_have_entries_within_their_budget_and_say_who_is_tied(tmp_path):
@@ -228,20 +246,27 @@ def test_tables_have_entries_within_their_budget_and_say_who_is_tied(tmp_path):
         result("behind", [0.70, 0.72, 0.71, 0.70, 0.72], 2),
         result("expensive", [0.90, 0.90, 0.90, 0.90, 0.90], 29),
         result("busy", [0.95, 0.95, 0.95, 0.95, 0.95], 4, steps=2),
+        result("served", [0.97, 0.97, 0.97, 0.97, 0.97], 2, has_server=True),
+        result("served and busy", [0.99, 0.99, 0.99, 0.99, 0.99], 2, steps=5, has_server=True),
     ]
     for one in results:
         one.save(tmp_path)
     text = build(tmp_path).read_text()
     tables = dict(part.split("**\n\n", 1) for part in text.split("\n\n**")[1:])
     assert set(tables) == {
-        "At most 2 models per node and round",
-        "At most 4 models per node and round",
-        "At most 9 models per node and round",
+        titled(2, 5.2),
+        titled(4, 10.4),
+        titled(9, 23.4),
         "More than that",
-        "At most 4 models per node and round, several local steps",
-        "At most 9 models per node and round, several local steps",
+        f"{titled(4, 10.4)}, several local steps",
+        f"{titled(9, 23.4)}, several local steps",
+        "With a server",
+        "With a server, several local steps",
     }
-    rows = [line for line in tables["At most 4 models per node and round"].splitlines()[2:] if line]
+    assert not any("served" in table for title, table in tables.items() if title[0] != "W")
+    assert "| served |" in tables["With a server"]
+    assert "| 2.00 | 2.00 | 5.2 kB | 1 |" in tables["With a server"]
+    rows = [line for line in tables[titled(4, 10.4)].splitlines()[2:] if line]
     cells = [[cell.strip() for cell in row.split("|")[1:4]] for row in rows[:3]]
     assert cells == [
         ["1", "first", "81.0 ± 1.2"],
@@ -251,6 +276,20 @@ def test_tables_have_entries_within_their_budget_and_say_who_is_tied(tmp_path):
     assert "10.0 (10.0 to 10.0)" in rows[2]
     assert "| behind |" not in tables["More than that"]
     assert (tmp_path / "digits-shards.png").stat().st_size > 1000
+
+
+def test_larger_tables_show_entries_of_smaller_ones_only_if_they_lead(tmp_path):
+    """Of twelve entries of one message and three of two, each at a rank of its own."""
+    levels = {f"cheap {k}": (0.8 - k / 100, 1) for k in range(12)}
+    levels |= {"good": (0.9, 2), "middle": (0.755, 2), "bad": (0.1, 2)}
+    for name, (level, models) in levels.items():
+        result(name, [level] * 5, models).save(tmp_path)
+    text = build(tmp_path).read_text()
+    small, large = (text.split(f"**{titled(*one)}**")[1] for one in ((1, 2.6), (2, 5.2)))
+    assert [cells[1] for cells in rows_of(small.split("**")[0], "cheap")] == list(levels)[:12]
+    rows = [cells[:2] for cells in rows_of(large.split("**")[0], "")[1:] if cells[0].isdigit()]
+    leading = ["good", *(f"cheap {k}" for k in range(5)), "middle", "cheap 5", "cheap 6", "cheap 7"]
+    assert rows == [[str(k), name] for k, name in enumerate(leading, 1)] + [["15", "bad"]]
 
 
 def rows_of(text, name):
@@ -342,7 +381,7 @@ def test_ranks_of_an_entry_are_printed_by_budget(tmp_path, capsys):
     assert "written: " in said
     table = leaderboard.ranks(tmp_path, "third")
     assert str(table) in said
-    titles = [f"At most {budget} models per node and round" for budget in (2, 4, 9)]
+    titles = [titled(2, 5.2), titled(4, 10.4), titled(9, 23.4)]
     assert [row[:4] for row in table.rows] == [
         ("digits-shards", titles[0], 2, 2),
         ("digits-shards", titles[1], 3, 3),
@@ -430,16 +469,3 @@ def test_an_entry_that_diverges_does_not_stop_the_others(tmp_path, capsys, monke
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(ValueError, match="`folder` must have results"):
         build(tmp_path)
-
-
-def test_the_committed_page_is_that_of_the_committed_results(tmp_path):
-    """Every entry has its results, of the tasks as they are, and the page shows them."""
-    entries = read_entries(COMMITTED / "entries.toml")
-    for task in (one for one in tasks() if not one.needs_files and one.key != "digits-own"):
-        known = {one.entry["name"] for one in read_results(COMMITTED, task)}
-        assert known == {entry.name for entry in entries}
-        for path in (COMMITTED / task.key).glob("*.json"):
-            copy = tmp_path / task.key / path.name
-            copy.parent.mkdir(exist_ok=True)
-            copy.write_bytes(path.read_bytes())
-    assert build(tmp_path).read_text() == (COMMITTED / "leaderboard.md").read_text()

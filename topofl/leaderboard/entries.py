@@ -24,6 +24,9 @@ FREE = ("topology", "mixing", "algorithm", "modules")
 ABOUT = ("name", "authors", "link")
 """What an entry says about itself."""
 
+TOLD = ("title", "about", "model_bytes")
+"""Fields of tasks that say what a reader should know, and change no result."""
+
 GIVEN = {
     "topology": ("seed",),
     "mixing": ("seed",),
@@ -56,7 +59,9 @@ class Task:
     seeds
         Seeds of partition, graph and training that count.
     budgets
-        Models sent per node and round, at most, for which there is a table each.
+        Messages, and models, sent per node and round, at most, for which there is a table each.
+    model_bytes
+        Bytes of a model's parameters: what a model is counted with in budgets of bytes.
 
     Examples
     --------
@@ -75,11 +80,12 @@ class Task:
     tuning_seeds: tuple[int, ...]
     seeds: tuple[int, ...]
     budgets: tuple[float, ...]
+    model_bytes: int
 
     @property
     def digest(self) -> str:
-        """Twelve digits that change with anything but the title and the text."""
-        parts = {k: v for k, v in vars(self).items() if k not in ("title", "about")}
+        """Twelve digits that change with anything that changes results."""
+        parts = {k: v for k, v in vars(self).items() if k not in TOLD}
         text = json.dumps(parts, sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -144,10 +150,10 @@ def tasks(names: Sequence[str] | None = None) -> tuple[Task, ...]:
 
     Examples
     --------
-    >>> [task.key for task in tasks()]
-    ['digits-dirichlet', 'digits-mlp', 'digits-own', 'digits-shards', 'mnist-shards']
+    >>> [task.key for task in tasks() if not task.needs_files]
+    ['digits-dirichlet', 'digits-mlp', 'digits-own', 'digits-shards']
     >>> [task.key for task in tasks() if task.needs_files]
-    ['mnist-shards']
+    ['cifar10-dcliques', 'cifar10-dfedpgp', 'cifar10-dpfl', 'cifar10-pfeddst', 'mnist-shards']
     """
     folder = files("topofl.leaderboard").joinpath("tasks")
     found = sorted((one for one in folder.iterdir() if one.name.endswith(".toml")), key=str)
@@ -164,7 +170,7 @@ def tasks(names: Sequence[str] | None = None) -> tuple[Task, ...]:
 
 def _task(key: str, text: str) -> Task:
     values = tomllib.loads(text)
-    alone = ("title", "about", "version", "batch_size")
+    alone = ("title", "about", "version", "batch_size", "model_bytes")
     several = ("rates", "tuning_seeds", "seeds", "budgets")
     own: dict[str, Any] = {name: values.pop(name) for name in alone}
     own |= {name: tuple(values.pop(name)) for name in several}

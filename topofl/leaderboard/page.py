@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,25 @@ SLACK = 1e-9
 """Relative rounding by which a budget may be exceeded."""
 
 COLORS = ("#0072B2", "#D55E00")
-"""Of entries that another beats with fewer models, and of the others."""
+"""Of entries that another beats while it sends less, and of the others."""
+
+OTHERS = "#999999"
+"""Color of kinds of entries that are not compared with the first in a picture."""
+
+KINDS = (
+    ("", "o"),
+    ("several local steps", "^"),
+    ("with a server", "s"),
+    ("with a server, several local steps", "D"),
+)
+"""Kinds of entries, which are compared with their own, and their marks in pictures."""
+
+LEADERS = 10
+"""Number of entries at the top of a table that are there although a smaller budget has them."""
 
 COLUMNS = (
     "rank", "entry", "over rounds, %", "behind the best", "final, %", "worst node, %",
-    "messages", "models", "steps", "rate",
+    "messages", "models", "bytes", "steps", "rate",
 )  # fmt: skip
 
 
@@ -78,9 +93,12 @@ def build(folder: str | os.PathLike[str]) -> Path:
         parts += [
             f"## {task.title}",
             _about(task),
-            *(_table(group, title) for title, group in _groups(results, task)),
+            *_tables(results, task),
+            f"![Accuracy over rounds against messages and bytes, {task.title}.]({task.key}.png)",
         ]
-        parts.append(f"![Accuracy over rounds against models sent, {task.title}.]({task.key}.png)")
+    known = {task.key for task, _ in found}
+    if missing := [task for task in tasks() if task.key not in known]:
+        parts += ["## Tasks without results", *(f"`{one.key}`: {_about(one)}" for one in missing)]
     path = folder / "leaderboard.md"
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
@@ -89,13 +107,17 @@ def build(folder: str | os.PathLike[str]) -> Path:
 _INTRODUCTION = """\
 `topofl leaderboard build` writes this page from results of `topofl leaderboard run`. Scores are
 means over seeds with 95 % t-intervals, in percent. Entries of rank 1 are not told apart from the
-first by their paired differences; the others are ordered by their means alone. Messages and
-models are those that a node sends per round, on average; entries of a table send at most its
-budget of either. Entries that take more than one local step per node and round compute more for
-the same messages, and have tables of their own, as do entries above all budgets. *Own code* marks
-entries with functions that are not topofl's, which a reviewer must have read, since messages are
-counted where a method exchanges through the engine; results have the hashes of their files. A rate
-that is marked is the smallest or the largest of the grid, beyond which a better one may lie."""
+first by their paired differences; the others are ordered by their means alone. Messages, models and
+bytes are those that a node sends per round, on average; entries of a table send at most its
+budget of messages, and of bytes. They are ranked with all that send less, which are shown only if
+they are among the first ten. Entries that take more than one local step per node and round
+compute more for the same messages, and have tables of their own, as do entries above all budgets.
+So do entries with a server, whose messages are divided among the nodes: they need one machine that
+serves all nodes instead of a graph. *Own code* marks entries with functions that are not topofl's,
+which a reviewer must have read, since messages are counted where a method exchanges through the
+engine; results have the hashes of their files. A rate that is marked is the smallest or the largest
+of the grid, beyond which a better one may lie. Pictures have entries of all kinds, and name those
+of the first kind that no other of it beats with less."""
 
 
 def _about(task: Task) -> str:
@@ -103,8 +125,17 @@ def _about(task: Task) -> str:
     seeds = ", ".join(map(str, task.seeds))
     return (
         f"{task.about} Version {task.version} ({task.digest}): minibatches of {task.batch_size}, "
-        f"{task.tables['run']['rounds']} rounds, learning rates {rates}, seeds {seeds}."
+        f"{task.tables['run']['rounds']} rounds, learning rates {rates}, seeds {seeds}, models of "
+        f"{_size(task.model_bytes)}."
     )
+
+
+def _size(count: float) -> str:
+    """Return a number of bytes in the largest unit of which it is at least one."""
+    for unit, size in (("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.3g} bytes"
 
 
 def ranks(folder: str | os.PathLike[str], entry: str) -> Table:
@@ -151,20 +182,35 @@ def ranks(folder: str | os.PathLike[str], entry: str) -> Table:
 def _groups(results: Sequence[Result], task: Task) -> list[tuple[str, list[Result]]]:
     """Return title and results of a table for each budget, and of one for what is above them all.
 
-    Those with several local steps come in tables of their own. No table is empty.
+    Each kind of entries has its own; those with a server have no budgets. No table is empty.
     """
-    single = [one for one in results if one.steps <= 1 + SLACK]
-    several = [one for one in results if one not in single]
     groups = []
-    for group, ending in ((single, ""), (several, ", several local steps")):
-        within: list[Result] = []
+    for kind, _ in KINDS:
+        group = [one for one in results if _kind(one) == kind]
+        ending, within = f", {kind}" if kind else "", list[Result]()
+        if kind.startswith("with a server"):
+            groups += [(kind.capitalize(), group)] if group else []
+            continue
         for budget in task.budgets:
             if within := [one for one in group if _sent(one) <= budget * (1 + SLACK)]:
-                models = "model" if budget == 1 else "models"
-                groups.append((f"At most {budget:g} {models} per node and round{ending}", within))
+                groups.append((f"{_budget(budget, task)}{ending}", within))
         if left := [one for one in group if one not in within]:
             groups.append((f"More than that{ending}", left))
     return groups
+
+
+def _kind(result: Result) -> str:
+    """Return which of :data:`KINDS` an entry is of."""
+    return KINDS[2 * result.has_server + (result.steps > 1 + SLACK)][0]
+
+
+def _budget(budget: float, task: Task) -> str:
+    """Return a budget in words, in messages, bytes and models."""
+    plural = "" if budget == 1 else "s"
+    return (
+        f"At most {budget:g} message{plural} and {_size(budget * task.model_bytes)} "
+        f"({budget:g} model{plural}) per node and round"
+    )
 
 
 def _sent(result: Result) -> float:
@@ -182,12 +228,26 @@ def _ranked(results: Sequence[Result]) -> list[tuple[int, str, Result]]:
     return ranked
 
 
-def _table(results: Sequence[Result], title: str) -> str:
+def _tables(results: Sequence[Result], task: Task) -> list[str]:
+    """Return the tables of a task, in which entries of smaller tables are only if they lead."""
+    shown, texts = set[str](), list[str]()
+    for title, group in _groups(results, task):
+        ranked = _ranked(group)
+        rows = ranked[:LEADERS] + [
+            row for row in ranked[LEADERS:] if row[2].entry["name"] not in shown
+        ]
+        texts.append(_table(rows, title, task))
+        shown |= {one.entry["name"] for one in group}
+    return texts
+
+
+def _table(ranked: Sequence[tuple[int, str, Result]], title: str, task: Task) -> str:
     rows = []
-    for rank, behind, one in _ranked(results):
+    for rank, behind, one in ranked:
         name = f"{one.entry['name']} (*own code*)" if one.own_code else one.entry["name"]
         scores = [_spread(values) for values in (one.learning, one.final, one.worst)]
-        sent = f"{one.messages:.2f}", f"{one.models:.2f}", f"{one.steps:g}"
+        size = _size(one.models * task.model_bytes)
+        sent = f"{one.messages:.2f}", f"{one.models:.2f}", size, f"{one.steps:.3g}"
         rate = f"{one.lr:g} ({one.edge})" if one.edge else f"{one.lr:g}"
         rows.append((rank, name, scores[0], behind, *scores[1:], *sent, rate))
     return Table(COLUMNS, tuple(rows), title=title).to_markdown()
@@ -217,21 +277,39 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _draw(results: Sequence[Result], task: Task, path: Path) -> None:
-    """Draw accuracy over rounds against models sent, and the entries that no other beats."""
+    """Draw accuracy over rounds against messages, and against bytes, with the entries to beat."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    ax = figure.subplots()
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    for ax, unit in zip(figure.subplots(1, 2, sharey=True), ("messages", "kB"), strict=True):
+        scale = 1.0 if unit == "messages" else task.model_bytes / 1000
+        sent = [one.messages if unit == "messages" else scale * one.models for one in results]
+        _draw_against(ax, results, sent)
+        ax.set_xlabel(f"{unit} sent per node and round")
+        ax.set_xscale("symlog", linthresh=scale)
+        ax.set_xlim(-0.1 * scale, 2.5 * max(scale, *sent))  # with room for a name
+    figure.axes[0].set_ylabel("accuracy over rounds, %")
+    figure.axes[0].legend(fontsize=7, loc="lower right")
+    figure.suptitle(task.title, fontsize=10)
+    figure.savefig(path, dpi=100)
+
+
+def _draw_against(ax: Any, results: Sequence[Result], sent: Sequence[float]) -> None:
+    """Draw points of all kinds, and name those of the first kind that none beats with less."""
+    kinds = [kind for kind, _ in KINDS if any(_kind(one) == kind for one in results)]
     best = 0.0
-    for one in sorted(results, key=lambda one: (one.models, -np.mean(one.learning))):
+    pairs = sorted(zip(sent, results, strict=True), key=lambda p: (p[0], -np.mean(p[1].learning)))
+    for x, one in pairs:
         mean, half = _percent(one.learning)
-        is_front, best = mean > best, max(best, mean)
-        ax.errorbar(one.models, mean, half, fmt="o", color=COLORS[is_front], markersize=4)
+        is_front = _kind(one) == kinds[0] and mean > best
+        best = mean if is_front else best
+        color = COLORS[is_front] if _kind(one) == kinds[0] else OTHERS
+        mark = dict(KINDS)[_kind(one)]
+        ax.errorbar(x, mean, half, fmt=mark, color=color, markersize=4, linewidth=1)
         if is_front:
             offset = {"xytext": (4, -10), "textcoords": "offset points"}
-            ax.annotate(one.entry["name"], (one.models, mean), fontsize=7, **offset)
-    ax.set(xlabel="models sent per node and round", ylabel="accuracy over rounds, %")
-    ax.set_xscale("symlog", linthresh=1)
-    ax.set_xlim(-0.1, 2.5 * max(1.0, *(one.models for one in results)))  # with room for a name
-    ax.set_title(task.title, fontsize=10)
-    figure.savefig(path, dpi=100)
+            ax.annotate(one.entry["name"], (x, mean), fontsize=7, **offset)
+    for kind in kinds:
+        color = COLORS[0] if kind == kinds[0] else OTHERS
+        label = kind or "without a server, one local step"
+        ax.plot([], [], dict(KINDS)[kind], color=color, markersize=4, label=label)

@@ -64,6 +64,8 @@ class Result:
         Versions that computed it.
     own_code
         SHA-256 of each file of functions that are not topofl's, by its name; empty: there are none.
+    has_server
+        Whether nodes send to a server; its messages are then divided among the nodes.
 
     Examples
     --------
@@ -95,6 +97,7 @@ class Result:
     steps: float
     software: Mapping[str, str]
     own_code: Mapping[str, str] = field(default_factory=dict)
+    has_server: bool = False
 
     @property
     def edge(self) -> str:
@@ -330,6 +333,7 @@ def _result(
             "python": platform.python_version(),
         },
         own_code=own_code(entry.tables),  # its modules were imported for the experiment above
+        has_server=bool(done[0].history.meta.get("server", False)),
     )
 
 
@@ -379,6 +383,7 @@ def _read(path: Path, task: Task) -> Result:
         whole = {k: tuple(map(int, values[k])) for k in ("seeds", "rounds")}
         tried = {f"{float(rate):g}": score for rate, score in values["tried"].items()}
         texts = {"tried": tried, "own_code": dict(values.get("own_code", {}))}
+        texts |= {"has_server": bool(values.get("has_server", False))}
         found = Result(**{**values, **scores, **numbers, **whole, **texts})
         file = Entry(found.entry["name"]).file
     except (ValueError, TypeError, KeyError, AttributeError) as error:
