@@ -193,6 +193,14 @@ def test_pathological_dirichlet_divides_every_class_over_those_that_drew_it(data
 
 
 @given(dataset=datasets(), data_=st.data(), seed=st.integers(0, 1000))
+def test_extended_dirichlet_gives_few_classes_and_enough_examples(dataset, data_, seed):
+    call = rows.extended_dirichlet(data_.draw, dataset)
+    clients = data.extended_dirichlet(dataset, **call, seed=seed)
+    assert (clients.label_counts > 0).sum(axis=1).max() <= call["classes_per_node"]
+    assert clients.sizes.min() >= call["min_size"]
+
+
+@given(dataset=datasets(), data_=st.data(), seed=st.integers(0, 1000))
 def test_pathological_shared_gives_all_the_same_number_of_few_classes(dataset, data_, seed):
     call = rows.pathological_shared(data_.draw, dataset)
     clients = data.pathological_shared(dataset, **call, seed=seed)

@@ -157,6 +157,58 @@ def test_pathological_dirichlet_draws_until_every_node_has_enough():
     assert (held == 10).sum() < 30, "a repaired division has far more that have just enough"
 
 
+def extended(rng, sizes, n, classes, alpha, min_size):
+    """Return (n, n_classes) counts: the extended Dirichlet strategy, read aloud."""
+    while True:
+        own = [set(rng.choice(len(sizes), classes, replace=False).tolist()) for _ in range(n)]
+        nodes = [[i for i in range(n) if label in own[i]] for label in range(len(sizes))]
+        if min(map(len, nodes)) >= max(classes * n // len(sizes) // 5, 1):
+            break
+    while True:
+        counts = np.zeros((n, len(sizes)), int)
+        for label, size in enumerate(sizes):
+            room = [i for i in nodes[label] if counts[i].sum() < sum(sizes) / n] or nodes[label]
+            cuts = np.floor(size * np.cumsum(rng.dirichlet([alpha] * len(room)))).astype(int)
+            counts[room, label] = np.diff([*cuts[:-1], size], prepend=0)
+        if counts.sum(axis=1).min() >= min_size:
+            return counts
+
+
+@pytest.mark.parametrize(("n", "classes", "alpha"), [(10, 2, 1.0), (8, 3, 0.3), (12, 1, 10.0)])
+def test_extended_dirichlet_draws_from_the_distribution_of_the_published_rule(n, classes, alpha):
+    sizes, rng = (60, 90, 120, 150, 180), np.random.default_rng(0)
+
+    def described(counts):
+        own = counts.sum(axis=1)
+        return [own.std(), own.max(), (counts > 0).sum(), counts.max(), np.square(counts).sum()]
+
+    ours = [
+        described(
+            data.extended_dirichlet(
+                toy(sizes), n, classes_per_node=classes, alpha=alpha, min_size=5, seed=seed
+            ).label_counts
+        )
+        for seed in range(400)
+    ]
+    theirs = [described(extended(rng, sizes, n, classes, alpha, 5)) for _ in range(400)]
+    apart = np.mean(ours, axis=0) - np.mean(theirs, axis=0)
+    error = np.sqrt((np.var(ours, axis=0) + np.var(theirs, axis=0)) / 400)
+    assert (np.abs(apart) <= 4 * error).all()
+
+
+def test_extended_dirichlet_finishes_where_drawing_until_it_fits_does_not():
+    dataset = toy((100,) * 10)
+    clients = data.extended_dirichlet(
+        dataset, 10, classes_per_node=1, alpha=1e-3, min_size=100, seed=0
+    )
+    assert (clients.label_counts.max(axis=1) == 100).all(), "a node per class: one draw in 2,756"
+    clients = data.extended_dirichlet(
+        dataset, 100, classes_per_node=2, alpha=1e-3, min_size=2, seed=0
+    )
+    assert clients.sizes.min() >= 2
+    assert (clients.label_counts > 0).sum(axis=1).max() <= 2
+
+
 def test_best_cut_is_the_first_draw_that_will_do():
     def cut(seed):
         return allocation.best_cut(4, 100, 0.5, 5, np.random.default_rng(seed))

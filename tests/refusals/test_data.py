@@ -417,6 +417,19 @@ DIVIDED_VALUE_ERRORS = {
         lambda: drawn(7, classes_per_node=3),
         lambda: drawn(6, classes_per_node=3),
     ),
+    "`classes_per_node` must be at least 2 for n=2 nodes, so that each of 3 classes has a node, "
+    "got 1": (
+        lambda: dealt("extended_dirichlet", 2, classes_per_node=1),
+        lambda: dealt("extended_dirichlet", 2, classes_per_node=2),
+    ),
+    "`min_size` must be at most 4 for n=4 nodes and 18 training examples, got 5": (
+        lambda: dealt("extended_dirichlet", 4, min_size=5),
+        lambda: dealt("extended_dirichlet", 4, classes_per_node=3, min_size=4),
+    ),
+    "got 6; use min_size=3, or fewer nodes or more classes_per_node": (
+        lambda: dealt("extended_dirichlet", classes_per_node=1, of=toy((3, 9, 9)), min_size=6),
+        lambda: dealt("extended_dirichlet", classes_per_node=1, of=toy((3, 9, 9)), min_size=3),
+    ),
     "got 2 with n=10, where class 0 has 6 training examples; use n=9 or classes_per_node=1": (
         lambda: dealt("pathological", 10),
         lambda: dealt("pathological", 9),

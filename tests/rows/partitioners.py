@@ -112,6 +112,14 @@ def pathological_dirichlet(draw, dataset):
     return {"n": n, "classes_per_node": classes, "alpha": draw(ALPHAS), "min_per_class": least}
 
 
+def extended_dirichlet(draw, dataset):
+    counts = stock(dataset)[stock(dataset) > 0]
+    n = draw(st.integers(1, int(counts.min())))
+    classes = draw(st.integers(-(-len(counts) // n), len(counts)))
+    min_size = draw(st.integers(1, int(counts.min()) // n))
+    return {"n": n, "classes_per_node": classes, "alpha": draw(ALPHAS), "min_size": min_size}
+
+
 def pathological_shared(draw, dataset):
     counts = np.cumsum(np.sort(stock(dataset)[stock(dataset) > 0]))
     classes = draw(st.integers(1, len(counts)))
@@ -139,5 +147,6 @@ ROWS = {
     "one_class_per_node": Row(iid),
     "pathological": Row(pathological, TWO),
     "pathological_dirichlet": Row(pathological_dirichlet, TWO | {"min_per_class": 1}),
+    "extended_dirichlet": Row(extended_dirichlet, TWO | {"alpha": 0.5, "min_size": 1}),
     "pathological_shared": Row(pathological_shared, TWO, is_sharing=True),
 }

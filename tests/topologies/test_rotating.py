@@ -101,6 +101,22 @@ def test_failing_links_of_one_round_keep_the_mean_of_models(counts):
     np.testing.assert_allclose(weights_of(failing).sum(axis=0), 1)
 
 
+def test_links_of_a_sequence_fail_within_the_groups_of_each_round(counts):
+    sequence = topologies.rotating_cliques(counts, 5, seed=0)
+    failing = topologies.link_failures(sequence, fail=0.2, recover=0.5, seed=0)
+    down = 0
+    for t in range(8):  # the groups of a period come again, with other links that fail
+        whole, left = sequence.at(t).adjacency.toarray(), failing.at(t).adjacency.toarray()
+        assert (left <= whole).all()
+        down += (whole - left).sum()
+        weights = weights_of(failing.at(t))
+        np.testing.assert_allclose(weights.sum(axis=0), 1)
+        apart = ~np.eye(60, dtype=bool) & (whole == 0)
+        assert (weights[apart] == 0).all()
+    assert 0 < down < 8 * 240
+    assert (failing.at(0).adjacency != failing.at(4).adjacency).nnz
+
+
 def test_a_round_is_a_projection(counts):
     weights = weights_of(topologies.rotating_cliques(counts, 5, seed=0).at(1))
     np.testing.assert_allclose(weights @ weights, weights, atol=1e-12)

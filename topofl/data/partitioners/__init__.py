@@ -7,7 +7,8 @@ twice, except by :func:`~topofl.data.pathological_shared`, whose nodes may share
 
 from topofl.data.partitioners import by_label
 from topofl.data.partitioners.by_label import *
+from topofl.data.partitioners.extended_dirichlet import extended_dirichlet as extended_dirichlet
 from topofl.data.partitioners.natural import natural as natural
 
-__all__ = ["natural"]
+__all__ = ["extended_dirichlet", "natural"]
 __all__ += by_label.__all__

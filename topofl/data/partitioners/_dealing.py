@@ -218,18 +218,27 @@ def fill(
 
 
 def best_division(
-    n: int, stock: np.ndarray, alpha: float, min_size: int, rng: np.random.Generator
+    n: int,
+    stock: np.ndarray,
+    alpha: float,
+    min_size: int,
+    rng: np.random.Generator,
+    holders: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the first division with `min_size` examples per node, or else the nearest one."""
+    """Return the first division with `min_size` examples per node, or else the nearest one.
+
+    `holders` is an (n, n_classes) mask of the nodes that may hold a class; None: all of them.
+    """
+    holders = np.ones((n, len(stock)), bool) if holders is None else holders
 
     def lacking(counts: np.ndarray) -> int:
         return int(np.maximum(min_size - counts.sum(axis=1), 0).sum())
 
-    best = _division(n, stock, alpha, rng)
+    best = _division(holders, stock, alpha, rng)
     for _ in range(REDRAWS - 1):
         if lacking(best) == 0:
             break
-        best = min(best, _division(n, stock, alpha, rng), key=lacking)
+        best = min(best, _division(holders, stock, alpha, rng), key=lacking)
     return best
 
 
@@ -254,11 +263,17 @@ def best_cut(n: int, size: int, alpha: float, least: int, rng: np.random.Generat
     return best
 
 
-def _division(n: int, stock: np.ndarray, alpha: float, rng: np.random.Generator) -> np.ndarray:
-    """Return (n, n_classes) counts: each class is divided by Dirichlet shares of nodes not full."""
-    counts = np.zeros((n, len(stock)), np.int64)
+def _division(
+    holders: np.ndarray, stock: np.ndarray, alpha: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Return (n, n_classes) counts: each class is divided by Dirichlet shares of nodes not full.
+
+    If all nodes that may hold a class are full, all of them get some.
+    """
+    counts, n = np.zeros(holders.shape, np.int64), len(holders)
     for label in np.flatnonzero(stock):
-        is_open = n * counts.sum(axis=1) < stock.sum()
+        is_open = holders[:, label] & (n * counts.sum(axis=1) < stock.sum())
+        is_open = is_open if is_open.any() else holders[:, label]
         cuts = np.floor(stock[label] * _cumulative(log_dirichlet(alpha, (n,), rng), is_open))
         counts[:, label] = np.diff(cuts, prepend=0)
     return counts
