@@ -181,7 +181,7 @@ def test_the_rate_of_a_cell_is_kept_if_only_the_seeds_that_count_differ():
 
 def test_seeds_that_count_are_none_on_which_rates_are_chosen():
     for task in FULL.tasks:
-        assert len(task.seeds) >= 3
+        assert task.seeds
         assert not set(task.seeds) & set(task.tuning_seeds)
 
 
