@@ -20,7 +20,7 @@ from tests.degenerate.inputs import (
     run,
 )
 from tests.refusals import named, refused, rows
-from topofl import TopologyError, data, metrics, mixing, topologies
+from topofl import TopologyError, algorithms, data, metrics, mixing, topologies
 
 TWO_OF_THREE = np.array([[1, 0], [0, 1], [0, 0]])
 SUMS = "`weights` must have rows or columns that sum to 1; row 1 sums to 0.95 and column 2 to 0.9"
@@ -66,6 +66,9 @@ VALUE_ERRORS = {
     ),
     "`topology` must have one node per client: ring(n=5) has n=5, `clients` has n=6": lambda: run(
         topology=topologies.ring(5)
+    ),
+    "; build it with n=6, or leave it out if fedavg ignores it, as methods with a server": lambda: (
+        run(algorithm=algorithms.fedavg(lr=0.1, epochs=1), topology=topologies.ring(5))
     ),
     "must be one of 'auto'": lambda: run(executor=np.array(["auto", "auto"])),
     "must be a floating-point type": lambda: run(dtype=torch.float8_e5m2),

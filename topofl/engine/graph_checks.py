@@ -43,7 +43,10 @@ def check_topology(
     graphs = graph_of("topology", topology)
     if graphs.n != n:
         sizes = f"{graphs.name} has n={graphs.n}, `clients` has n={n}"
-        raise ValueError(f"`topology` must have one node per client: {sizes}")
+        raise ValueError(
+            f"`topology` must have one node per client: {sizes}; build it with n={n}, or leave it "
+            f"out if {algorithm.name} ignores it, as methods with a server do"
+        )
     if isinstance(graphs, Topology) or graphs.period is None:
         return graphs
     members = [graphs.at(t) for t in range(graphs.period)]  # so that each has its weights once
