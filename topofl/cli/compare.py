@@ -52,19 +52,23 @@ def compare(options: Namespace) -> None:
         _compare_groups(options)
 
 
+def _differing(options: Namespace) -> str:
+    """Return the settings in which runs differ, as --group-by takes them."""
+    return ",".join(collect(options.runs).labels) or "topology"
+
+
 def _compare_runs(options: Namespace) -> None:
     for path in options.runs:
         if (path / "store.json").is_file():
-            differ = ",".join(collect(options.runs).labels) or "topology"
             raise ValueError(
                 f"{path} is a store of runs, which are compared in groups; add --group-by, as in "
-                f"--group-by {differ}, or list them by topofl runs"
+                f"--group-by {_differing(options)}, or list them by topofl runs"
             )
     for name in ("baseline", "over", "equal", "kind", "band"):
         if getattr(options, name) is not None:
-            differ = ",".join(collect(options.runs).labels) or "topology"
             raise ValueError(
-                f"`--{name}` must come with --group-by, got it without; add --group-by {differ}"
+                f"`--{name}` must come with --group-by, got it without; "
+                f"add --group-by {_differing(options)}"
             )
     target = 0.8 if options.target is None else options.target
     if not 0 < target <= 1:
