@@ -110,7 +110,7 @@ class Preset:
 
 
 def _presets() -> dict[str, Preset]:
-    full = [replace(task, seeds=tuple(STUDY["seeds"][task.key])) for task in tasks(STUDY["tasks"])]
+    full = [replace(task, seeds=tuple(STUDY["seeds"])) for task in tasks(STUDY["tasks"])]
     short = {"run": {"rounds": 4}, "evaluation": {"every": 2}}
     small = [
         replace(task, tables=_with(task.tables, short), rates=task.rates[:2], seeds=(0,))

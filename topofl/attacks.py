@@ -195,7 +195,7 @@ def sign_flip(nodes: Sequence[int], scale: float = 1.0) -> Attack:
 def noise(nodes: Sequence[int], std: float) -> Attack:
     """Return the Gaussian noise attack: attackers send normal noise in place of their models.
 
-    The noise is independent for each attacker and exchange.
+    The noise is independent for each attacker and exchange, also of asynchronous methods.
 
     ::
 

@@ -175,3 +175,27 @@ def test_more_attackers_than_tolerated_raise_a_warning():
         run(method, attackers=EVERYBODY)
     assert [one.filename for one in told] == [runs.__file__]
     run(method, attackers=attacks.Attack("flip", (1,), EVERYBODY.forge))
+
+
+ASYNCHRONOUS = [
+    ("fedasync", {"steps": 1}),
+    ("fedbuff", {"steps": 1, "concurrency": 2}),
+    ("ad_psgd", {}),
+    ("random_walks", {"walks": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), ASYNCHRONOUS)
+def test_attackers_draw_anew_for_each_message_of_an_asynchronous_round(name, settings):
+    drawn = []
+
+    def forge(sent, bad, weights, rng):
+        drawn.append(float(rng.standard_normal()))
+        return sent
+
+    clock = {"compute": [0.1, 1.0, 1.0, 1.0, 1.0, 1.0]}  # node 0 sends often
+    method = getattr(algorithms, name)(lr=0.1, batch_size=2, clock=clock, **settings)
+    attack = attacks.Attack("counting", BAD, forge)
+    run(method, attackers=attack, rounds=2, init="common")
+    assert len(drawn) > 4
+    assert len(set(drawn)) == len(drawn)

@@ -587,11 +587,12 @@ class Round:
         with explaining_meta_errors(must, NO_BRANCHES):
             checked(rows[0], received, shares)
 
-    def published(self, values: Tensor) -> Tensor:
+    def published(self, values: Tensor, message: int = 0) -> Tensor:
         """See :meth:`topofl.algorithms.Round.published`: the values of the next exchange."""
         if self.run is not None:
             call = self.calls.get((self.phase, "mix"), 0) + 1
-            return self.run.mixing.published(values, self.t, f"{self.phase}/{call}/0")
+            name = f"{self.phase}/{call}/0" + (f"/{message}" if message else "")
+            return self.run.mixing.published(values, self.t, name)
         self._enter("published")
         attack = self.setup.attack
         return values if attack is None or attack.to_each else torch.empty_like(values)

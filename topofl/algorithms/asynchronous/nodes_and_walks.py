@@ -109,12 +109,14 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
         own = training.init(models)
         stale = models.like(state["stale"])
         rate = rate_at(training.descend.lr, round.t, 0, theta.dtype)
+        message = 0
         for group in groups_without_repeats(events, lambda event: event[:1]):
             participants = np.isin(np.arange(round.n), [i for i, _ in group])
             steps = round.train(stale, training, own, participants=participants)
             for i, j in group:
                 if j >= 0:
-                    sent = round.published(theta)
+                    sent = round.published(theta, message)
+                    message += 1
                     mine, theirs = sent[i].clone(), sent[j].clone()
                     theta[i].add_(theirs).mul_(0.5)
                     theta[j].add_(mine).mul_(0.5)
@@ -268,14 +270,15 @@ def random_walks(
             for r, i in enumerate(state["at"][0].tolist()):
                 walking[r] = theta[int(i)]
         events = _timeline(models, state, round, times)
-        for group in groups_without_repeats(events, lambda one: [("walk", one[0]), one[1]]):
+        groups = groups_without_repeats(events, lambda one: [("walk", one[0]), one[1]])
+        for message, group in enumerate(groups):
             for r, i, _ in group:
                 theta[i] = (walking[r] + state["came"][i]) / 2 if merge else walking[r]
                 if merge:
                     state["came"][i] = walking[r]
             here = np.isin(np.arange(round.n), [i for _, i, _ in group])
             round.train(models, training, {}, participants=here)
-            sent = round.published(theta)
+            sent = round.published(theta, message)
             for r, i, j in group:
                 walking[r] = theta[i] if i == j else sent[i]
         send_along(round, [(i, j) for _, i, j in events if i != j], model_bytes(models), "hops")

@@ -338,11 +338,12 @@ def _served(rule: _Rule, training: Training, concurrency: int | None, clock: Clo
         events = _arrivals(models, state, round, clock, counts, active or round.n, rule.arrivals)
         pulled, x = models.like(state["pulled"]), state["server"][0]
         place = round.t * round.n
-        for group in groups_without_repeats(events, lambda event: event[:2]):
+        groups = groups_without_repeats(events, lambda event: event[:2])
+        for message, group in enumerate(groups):
             before = pulled.flat.clone()
             here = np.isin(np.arange(round.n), [i for i, _, _ in group])
             taken = round.train(pulled, training, training.init(models), participants=here)
-            sent = round.published(pulled.flat)
+            sent = round.published(pulled.flat, message)
             for i, j, stale in group:
                 received = sent[i] if taken[i] else x.clone()  # frozen nodes take no steps
                 old = before[i] if taken[i] else received

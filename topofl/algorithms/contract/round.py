@@ -549,11 +549,14 @@ class Round(Protocol):
         """
         ...
 
-    def published(self, values: Tensor) -> Tensor:
+    def published(self, values: Tensor, message: int = 0) -> Tensor:
         """Return (n, d) values as other nodes receive them: rows of attackers are forged.
 
-        For phases in which nodes inspect the models of others before they choose their peers. The
-        result has the rows of all nodes, also in a distributed run.
+        For phases in which nodes inspect the models of others before they choose their peers, and
+        for asynchronous methods, which number the messages of a phase in a round, since attackers
+        draw their random numbers anew for each: calls with the same number, before the same
+        exchange, see the same forged rows. The result has the rows of all nodes, also in a
+        distributed run.
         """
         ...
 

@@ -266,7 +266,7 @@ def dinno(
     References
     ----------
     Yu, Vincent and Schwager, "DiNNO: distributed neural network optimization for multi-robot
-    collaborative learning" (2022), Algorithm 1, as in the library decent-bench; Shi, Ling, Yuan, Wu
+    collaborative learning" (2022), as the library decent-bench writes it; Shi, Ling, Yuan, Wu
     and Yin, "On the linear convergence of the ADMM in decentralized consensus optimization" (2014).
 
     Examples
