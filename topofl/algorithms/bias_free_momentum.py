@@ -234,8 +234,8 @@ def demuon(
     its sign remains; what is 0 stays 0. Dimensions of size 1 do not count, and the kernel of a
     convolution, of shape (a, b, ...), is taken as a matrix of a rows.
 
-    All steps thus have the length `lr`, however small gradients are: models come to within about
-    `lr` of an optimum, and closer only as `lr` falls over rounds, as in
+    The length of steps thus depends on `lr`, and not on the size of gradients: models come to within
+    about `lr` of an optimum, and closer only as `lr` falls over rounds, as in
     :func:`topofl.algorithms.cosine`. ``W`` must be doubly stochastic, so that the mean of ``y``
     over nodes always equals that of ``m``. Nodes send two messages per round, one after another:
     what they track, and then models.
