@@ -234,7 +234,7 @@ def demuon(
     its sign remains; what is 0 stays 0. Dimensions of size 1 do not count, and the kernel of a
     convolution, of shape (a, b, ...), is taken as a matrix of a rows.
 
-    The length of steps thus depends on `lr`, and not on the size of gradients: models come to within
+    The length of steps thus depends on `lr`, and not on the size of gradients: models come within
     about `lr` of an optimum, and closer only as `lr` falls over rounds, as in
     :func:`topofl.algorithms.cosine`. ``W`` must be doubly stochastic, so that the mean of ``y``
     over nodes always equals that of ``m``. Nodes send two messages per round, one after another:
