@@ -357,7 +357,7 @@ def test_steps_of_demuon_are_orthogonal_matrices_and_unit_vectors(name):
             assert float(part.norm()) == pytest.approx(1)
             continue
         values = torch.linalg.svdvals(part.view(len(p), -1))
-        assert 0.9 < values.max() < 1.21
+        assert 0.68 < values.max() < 1.14  # those of at least a hundredth of the norm end there
         counted = values[values > 1e-3]  # the others are 0 in the gradient, as of dead units
         assert len(counted) > 1
         assert counted.min() > 0.1

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -243,6 +244,7 @@ ITEMS_TYPE_ERRORS = {
         (TWO, 0, 1.0), (TWO, 1.0), targets=True
     ),
     ("a PyG graph (Data);", AS_TOPOLOGY): lambda: data.from_torch(GRAPH),
+    ("a networkx graph (Graph);", AS_TOPOLOGY): lambda: data.from_torch(nx.path_graph(3)),
     "pairs (input, target) or triples": lambda: data.from_torch(GRAPH, targets=True),
     "(Data) in item 0; pass": lambda: torches(GRAPH, GRAPH),
     "(Data) as input of item 0; pass": lambda: torches((GRAPH, 0)),

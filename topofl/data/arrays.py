@@ -461,7 +461,12 @@ def collected(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tens
 
 
 def _check_no_graph(name: str, value: Any, targets: bool, where: str = "") -> None:
-    """Raise ``TypeError`` if a value is a PyG graph."""
+    """Raise ``TypeError`` if a value is a graph of PyG or networkx."""
+    if hasattr(value, "adjacency") and hasattr(value, "nodes"):
+        raise TypeError(
+            f"`{name}` must give {_wanted(targets)}, got a networkx graph "
+            f"({type(value).__name__}){where}; pass it, as a topology, to topofl.as_topology(graph)"
+        )
     if is_pyg(value):
         raise TypeError(
             f"`{name}` must give {_wanted(targets)}, got a PyG graph ({type(value).__name__})"
