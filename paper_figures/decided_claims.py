@@ -1,12 +1,13 @@
-"""Which claims of the papers are decided, and by what: at scale ``quick``, or by the second look.
+"""Which claims of the papers are decided: at scale ``quick``, by more seeds, or by a second look.
 
 ``python -m paper_figures.decided_claims`` reads committed results, trains nothing, and writes
 ``paper_figures/results/decided-claims.md``; a test compares the page with what it would write. A
-claim that three seeds on the paper's data leave undecided counts as decided by the second look if
-its ordering of methods (:func:`.kit.claims.ordering_of`) holds or fails on MNIST at 14 x 14 pixels
-or on MNIST-1D, and as too small an effect if the rule of :mod:`.kit.sequential` would need more
-than :data:`.kit.sequential.MOST` seeds on the paper's data, with the means and spreads of those
-three. Only claims that the papers make count.
+claim that three seeds on the paper's data leave undecided counts as decided by more seeds if the
+rule of ``--until-decided`` has a verdict with them. Otherwise the second look decides if its
+ordering of methods (:func:`.kit.claims.ordering_of`) holds or fails on MNIST at 14 x 14 pixels or
+on MNIST-1D. An effect is too small if the rule of :mod:`.kit.sequential` would need more than
+:data:`.kit.sequential.MOST` seeds on the paper's data, with the means and spreads of the three.
+Only claims that the papers make count.
 """
 
 import argparse
@@ -24,12 +25,14 @@ from .kit.claims import FAILS, HOLDS, PAPER, UNDECIDED, Claim, ordering_of, show
 from .kit.paper import LOOKS, Paper
 from .kit.second_look import stored_verdicts, verdict_on
 from .kit.sequential import MOST
-from .kit.until_decided import seeds_to_decide
+from .kit.until_decided import Comparison, seeds_to_decide, stored_decisions
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = RESULTS / "decided-claims.md"
 
-QUICK, LOOK, SMALL, OPEN = "quick", "second look", f"more than {MOST} seeds", "open"
+QUICK, SEEDS, LOOK, SMALL, OPEN = (
+    "quick", "more seeds", "second look", f"more than {MOST} seeds", "open"
+)  # fmt: skip
 """How a claim is decided, in the order in which it is asked; the last two are not decided."""
 
 
@@ -45,17 +48,22 @@ class Standing:
         The claim, judged at scale ``quick``.
     looks
         Verdicts on its ordering by scale of the second look, of those that judged it.
+    more
+        Verdict with more seeds than three, if some were added.
     """
 
     figure: str
     claim: Claim
     looks: Mapping[str, str]
+    more: str = UNDECIDED
 
     @property
     def how(self) -> str:
-        """One of :data:`QUICK`, :data:`LOOK`, :data:`SMALL` and :data:`OPEN`."""
+        """One of :data:`QUICK`, :data:`SEEDS`, :data:`LOOK`, :data:`SMALL` and :data:`OPEN`."""
         if self.claim.verdict != UNDECIDED:
             return QUICK
+        if self.more != UNDECIDED:
+            return SEEDS
         if {HOLDS, FAILS} & set(self.looks.values()):
             return LOOK
         return SMALL if self.claim.evidence and seeds_to_decide(self.claim) is None else OPEN
@@ -64,7 +72,7 @@ class Standing:
     def verdict(self) -> str:
         """The verdict at scale ``quick``, or else that of the second look, if both data agree."""
         if self.how != LOOK:
-            return self.claim.verdict
+            return self.more if self.how == SEEDS else self.claim.verdict
         found = sorted({HOLDS, FAILS} & set(self.looks.values()))
         return found[0] if len(found) == 1 else "DIFFERS"
 
@@ -76,9 +84,18 @@ def standings(paper: Paper, results: Path = RESULTS) -> Iterator[Standing]:
         record = json.loads(path.read_text(encoding="utf-8"))
         (figure,) = figures_named(record["figure"])[1]
         looks = {scale: stored_verdicts(folder, scale, figure.id) for scale in LOOKS}
+        more = stored_decisions(folder / "until-decided" / f"{figure.id}-decisions.json")
         for claim in figure.claims(record["data"]):
             if claim.kind == PAPER:
-                yield Standing(figure.id, claim, dict(_looks(claim, looks)))
+                verdict = _with_more_seeds(figure.id, claim, more)
+                yield Standing(figure.id, claim, dict(_looks(claim, looks)), verdict)
+
+
+def _with_more_seeds(figure: str, claim: Claim, more: Mapping[Comparison, tuple[str, int]]) -> str:
+    if claim.evidence is None:
+        return UNDECIDED
+    names = [Comparison(figure, claim.statement, name) for name, _ in claim.evidence.values]
+    return claim.evidence.verdict([more.get(name, (UNDECIDED, 0))[0] for name in names])
 
 
 def _looks(claim: Claim, looks: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -96,17 +113,17 @@ def summary(found: Mapping[str, Sequence[Standing]]) -> Table:
         verdicts = Counter((one.how, one.verdict) for one in claims)
         rows.append((
             paper, len(claims),
-            *(verdicts[QUICK, verdict] for verdict in (HOLDS, FAILS)),
+            *(verdicts[by, verdict] for by in (QUICK, SEEDS) for verdict in (HOLDS, FAILS)),
             *(verdicts[LOOK, verdict] for verdict in (HOLDS, FAILS, "DIFFERS")),
             how[SMALL], how[OPEN],
             *(
-                f"{100 * (how[QUICK] + how[LOOK]) / count:.0f} %"
+                f"{100 * (how[QUICK] + how[SEEDS] + how[LOOK]) / count:.0f} %"
                 for count in (len(claims), len(claims) - how[SMALL])
             ),
         ))  # fmt: skip
     columns = (
-        "paper", "claims", "quick: hold", "quick: fail", "look: hold", "look: fail",
-        "look: differ", SMALL, OPEN, "decided", "decided of the others",
+        "paper", "claims", "quick: hold", "quick: fail", "seeds: hold", "seeds: fail",
+        "look: hold", "look: fail", "look: differ", SMALL, OPEN, "decided", "decided of the others",
     )  # fmt: skip
     return Table(columns, tuple(rows), title="Claims of the papers")
 

@@ -83,8 +83,19 @@ def load_progress(path: Path, key: str) -> Progress:
         ) from error
     if told["key"] != key:
         return Progress(key)
-    verdicts = {Comparison(*names): (verdict, k) for *names, verdict, k in told.pop("verdicts")}
+    verdicts = _verdicts(told.pop("verdicts"))
     return Progress(**{**told, "runs": tuple(told["runs"])}, verdicts=verdicts)
+
+
+def _verdicts(told: Iterable[Sequence[Any]]) -> dict[Comparison, tuple[str, int]]:
+    return {Comparison(*names): (verdict, k) for *names, verdict, k in told}
+
+
+def stored_decisions(path: Path) -> dict[Comparison, tuple[str, int]]:
+    """Return the verdicts of the progress in a file, whatever its runs; empty without a file."""
+    if not path.exists():
+        return {}
+    return _verdicts(json.loads(path.read_text(encoding="utf-8"))["verdicts"])
 
 
 def save_progress(path: Path, progress: Progress) -> None:

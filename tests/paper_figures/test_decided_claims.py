@@ -5,11 +5,26 @@ from dataclasses import replace
 import pytest
 
 from paper_figures import decided_claims
-from paper_figures.decided_claims import LOOK, OPEN, QUICK, SMALL, Standing, standings, summary
+from paper_figures.decided_claims import (
+    LOOK,
+    OPEN,
+    QUICK,
+    SEEDS,
+    SMALL,
+    Standing,
+    standings,
+    summary,
+)
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED, at_least, judge
 from paper_figures.kit.second_look import verdict_on
 from paper_figures.kit.sequential import MOST, seeds_needed
-from paper_figures.kit.until_decided import seeds_to_decide
+from paper_figures.kit.until_decided import (
+    Comparison,
+    Progress,
+    save_progress,
+    seeds_to_decide,
+    stored_decisions,
+)
 
 ANY = at_least(0, "any lead", tie=0)
 CLEAR, LATER, NEVER = [1.0, 1.1, 0.9], [1.0, 0.2, 0.1], [1.0, -1.1, 0.2]
@@ -29,7 +44,17 @@ def test_all_claims_of_quick_reports_have_a_row():
         "dcliques": 51, "dfedpgp": 25, "pfeddst": 7, "dpfl": 40,
     }  # fmt: skip
     counted = summary(quick)
-    kinds = ("quick: hold", "quick: fail", "look: hold", "look: fail", "look: differ", SMALL, OPEN)
+    kinds = (
+        "quick: hold",
+        "quick: fail",
+        "seeds: hold",
+        "seeds: fail",
+        "look: hold",
+        "look: fail",
+        "look: differ",
+        SMALL,
+        OPEN,
+    )
     total = [sum(row) for row in zip(*map(counted.column, kinds), strict=True)]
     assert total == list(counted.column("claims"))
 
@@ -49,6 +74,21 @@ def test_all_claims_of_quick_reports_have_a_row():
 def test_a_claim_is_decided_by_the_first_that_does(values, looks, how, verdict):
     found = Standing("fig", judged(values), looks)
     assert (found.how, found.verdict) == (how, verdict)
+
+
+@pytest.mark.parametrize("verdict", [HOLDS, FAILS])
+def test_more_seeds_on_the_paper_s_data_come_before_other_data(verdict):
+    found = Standing("fig", judged(LATER), {"mnist14": FAILS, "mnist1d": HOLDS}, verdict)
+    assert (found.how, found.verdict) == (SEEDS, verdict)
+    assert replace(found, claim=judged(CLEAR)).how == QUICK
+
+
+def test_decisions_are_read_from_the_file_of_the_command(tmp_path):
+    path = tmp_path / "fig-decisions.json"
+    assert stored_decisions(path) == {}
+    verdicts = {Comparison("fig", "A is better.", "B"): (HOLDS, 7)}
+    save_progress(path, Progress("key", verdicts=verdicts))
+    assert stored_decisions(path) == verdicts
 
 
 def test_a_claim_needs_the_seeds_of_one_comparison_or_of_all():
