@@ -32,8 +32,8 @@ FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 EMULATED = {name for name, options in OPTIONS.items() if "precision" in options}
 
-CHOSEN = ("dpfl", "random_walks", "random_collaboration", "ad_psgd", "pfeddst")
-CHOSEN += ("teleportation", "user's policy", "own validation")
+CHOSEN = [name for name, row in ALGORITHMS.items() if row.random_messages]
+CHOSEN += ["ad_psgd", "pfeddst", "user's policy", "own validation"]
 """Parts of the names of runs whose messages are drawn, or depend on the models."""
 
 UNFIT = {
