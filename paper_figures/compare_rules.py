@@ -17,10 +17,8 @@ Kim and DeMets (a power of the share of seeds) and of Lan and DeMets.
 """
 
 import argparse
-import json
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 from scipy import special
@@ -28,11 +26,9 @@ from scipy import special
 from topofl import Table
 from topofl.summary.verdicts import CONFIDENCE, t_quantile
 
-from .command import figures_named
-from .kit.claims import PAPER
+from .command import PAPERS
+from .decided_claims import RESULTS, quick_claims
 from .kit.sequential import FIRST, MOST, boundary, boundary_of, spent
-
-RESULTS = Path(__file__).parent / "results"
 
 EFFECTS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Means in standard deviations."""
@@ -152,15 +148,12 @@ def compare_skewed(trials: int = 20_000) -> Table:
 def effects_of_papers() -> np.ndarray:
     """Return the corrected effects of all comparisons of the papers' claims at scale ``quick``."""
     found = []
-    for path in sorted(RESULTS.glob("*/quick/*.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        (figure,) = figures_named(record["figure"])[1]
-        for claim in figure.claims(record["data"]):
-            if claim.kind != PAPER or claim.evidence is None:
-                continue
-            for _, values in claim.evidence.values:
-                away, spread = np.mean(values) - claim.evidence.bound.value, np.std(values, ddof=1)
-                found += [HEDGES * abs(away) / spread] if spread > 0 and len(values) == 3 else []
+    folders = sorted(RESULTS / paper.id for paper in PAPERS)
+    kept = [claim for folder in folders for _, claims in quick_claims(folder) for claim in claims]
+    for evidence in filter(None, (claim.evidence for claim in kept)):
+        for _, values in evidence.values:
+            away, spread = np.mean(values) - evidence.bound.value, np.std(values, ddof=1)
+            found += [HEDGES * abs(away) / spread] if spread > 0 and len(values) == 3 else []
     return np.array(found)
 
 

@@ -70,7 +70,7 @@ class Standing:
 
     @property
     def verdict(self) -> str:
-        """The verdict at scale ``quick``, or else that of the second look, if both data agree."""
+        """The verdict of what decides it; of the second look, ``"DIFFERS"`` if its data do."""
         if self.how != LOOK:
             return self.more if self.how == SEEDS else self.claim.verdict
         found = sorted({HOLDS, FAILS} & set(self.looks.values()))
@@ -80,15 +80,20 @@ class Standing:
 def standings(paper: Paper, results: Path = RESULTS) -> Iterator[Standing]:
     """Yield what is known of every claim that a paper makes, from results in folders by scale."""
     folder = results / paper.id
+    for figure, claims in quick_claims(folder):
+        looks = {scale: stored_verdicts(folder, scale, figure) for scale in LOOKS}
+        more = stored_decisions(folder / "until-decided" / f"{figure}-decisions.json")
+        for claim in claims:
+            verdict = _with_more_seeds(figure, claim, more)
+            yield Standing(figure, claim, dict(_looks(claim, looks)), verdict)
+
+
+def quick_claims(folder: Path) -> Iterator[tuple[str, list[Claim]]]:
+    """Yield figures with the claims of their paper, from the results in ``quick`` of a folder."""
     for path in sorted(folder.glob("quick/*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         (figure,) = figures_named(record["figure"])[1]
-        looks = {scale: stored_verdicts(folder, scale, figure.id) for scale in LOOKS}
-        more = stored_decisions(folder / "until-decided" / f"{figure.id}-decisions.json")
-        for claim in figure.claims(record["data"]):
-            if claim.kind == PAPER:
-                verdict = _with_more_seeds(figure.id, claim, more)
-                yield Standing(figure.id, claim, dict(_looks(claim, looks)), verdict)
+        yield figure.id, [one for one in figure.claims(record["data"]) if one.kind == PAPER]
 
 
 def _with_more_seeds(figure: str, claim: Claim, more: Mapping[Comparison, tuple[str, int]]) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from topofl.runs.identity import Run
 from topofl.summary.verdicts import FAILS, HOLDS, UNDECIDED
 
-from .claims import PAPER, Claim, judged, with_parts
+from .claims import PAPER, Claim, Evidence, judged, with_parts
 from .paper import Figure, Setting
 from .reproduce import write_text
 from .sequential import FIRST, MOST, critical, seeds_needed
@@ -257,17 +257,11 @@ def aims_of(
         claim = standing[comparisons[0]]
         if claim.evidence is None or claim_verdict(claim, comparisons, progress) != UNDECIDED:
             continue
-        enough, needed = claim.evidence.order
-        heading = {
+        headings = {
             one: _heading(standing[one], one.name) for one in comparisons if progress.is_open(one)
         }
-        known = [(k, one) for one, (verdict, k) in heading.items() if verdict == enough and k]
-        if known:
-            aims, verdict = [min(known, key=lambda pair: pair[0])], enough
-        else:
-            aims = [(k, one) for one, (verdict, k) in heading.items() if verdict == needed and k]
-            verdict = needed
-        if (verdict == needed and len(aims) < len(heading)) or max(k for k, _ in aims) > max_seeds:
+        verdict, aims = _nearest(claim.evidence, headings)
+        if not aims or max(k for k, _ in aims) > max_seeds:
             continue
         seeds: dict[str, int] = {}
         for k, one in aims:
@@ -293,12 +287,24 @@ def seeds_to_decide(claim: Claim) -> int | None:
     """
     if claim.evidence is None:
         return None
-    enough, needed = claim.evidence.order
-    headings = [_heading(claim, name) for name, _ in claim.evidence.values]
-    if first := [k for verdict, k in headings if verdict == enough and k]:
-        return min(first)
-    every = [k for verdict, k in headings if verdict == needed and k]
-    return max(every) if len(every) == len(headings) else None
+    headings = {name: _heading(claim, name) for name, _ in claim.evidence.values}
+    _, aims = _nearest(claim.evidence, headings)
+    return max(k for k, _ in aims) if aims else None
+
+
+def _nearest(
+    evidence: Evidence, headings: Mapping[Any, tuple[str, int | None]]
+) -> tuple[str, list[tuple[int, Any]]]:
+    """Return the verdict that a claim would have first, and seeds with comparisons that give it.
+
+    There are no comparisons if no number of seeds is known to be enough.
+    """
+    enough, needed = evidence.order
+    first = [(k, one) for one, (verdict, k) in headings.items() if verdict == enough and k]
+    if first:
+        return enough, [min(first, key=lambda pair: pair[0])]
+    every = [(k, one) for one, (verdict, k) in headings.items() if verdict == needed and k]
+    return needed, every if len(every) == len(headings) else []
 
 
 def claim_verdict(
