@@ -1,6 +1,7 @@
 """What is learned in the studies: datasets that are read when needed, and networks by name."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,18 @@ def _folder(root: Path | None, name: str) -> Path:
     return root / name
 
 
+def _mnist(root: Path | None, tested: int = 1) -> data.Dataset:
+    """Return MNIST with every `tested`-th of its test images."""
+    whole = data.mnist(_folder(root, "mnist").parent)
+    return replace(whole, test=whole.test[::tested])
+
+
 def _small_mnist(root: Path | None, margin: int, tested: int) -> data.Dataset:
     """Return MNIST averaged to 14 x 14 pixels, with a margin, and some of its test images."""
-    whole = data.mnist(_folder(root, "mnist").parent)
+    whole = _mnist(root, tested)
     pixels = functional.avg_pool2d(whole.inputs / 255, 2)
     images = (functional.pad(pixels, [margin] * 4) - 0.1307) / 0.3081
-    train, test = (torch.tensor(part) for part in (whole.train, whole.test[::tested]))
+    train, test = (torch.tensor(part) for part in (whole.train, whole.test))
     return data.from_arrays(
         images[train], whole.labels[train], test=(images[test], whole.labels[test]), name="mnist"
     )
@@ -32,7 +39,8 @@ def _small_mnist(root: Path | None, margin: int, tested: int) -> data.Dataset:
 DATASETS: Mapping[str, Callable[[Path | None], data.Dataset]] = {
     "digits": lambda root: data.digits(),
     "digits 16 x 16": lambda root: data.digits(enlarge=2),
-    "MNIST": lambda root: data.mnist(_folder(root, "mnist").parent),
+    "MNIST": lambda root: _mnist(root),
+    "MNIST, a fifth of the test images": lambda root: _mnist(root, 5),
     "MNIST 14 x 14": lambda root: _small_mnist(root, 0, 5),
     "MNIST 16 x 16": lambda root: _small_mnist(root, 1, 10),
     # The subset has other checksums than the whole dataset. Averaging saves three quarters of time.

@@ -478,6 +478,11 @@ def graph_of(cell: Cell, clients: data.Partition, source: Source) -> Graph | str
     return build_graph(source.scenario(cell.scenario).graphs[cell.graph], clients, cell.seed)
 
 
+@lru_cache(maxsize=1)  # the learning rates of a cell are tried one after the other
+def _graph(source: Source, cell: Cell) -> Graph | str:
+    return graph_of(cell, clients_of(cell, source), source)
+
+
 def arguments(source: Source, point: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of :func:`topofl.run` for a cell and a learning rate.
 
@@ -488,7 +493,7 @@ def arguments(source: Source, point: Mapping[str, Any]) -> dict[str, Any]:
     """
     cell: Cell = point["cell"]
     scenario, clients = source.scenario(cell.scenario), clients_of(cell, source)
-    graph = graph_of(cell, clients, source)
+    graph = _graph(source, replace(cell, method=""))
     if isinstance(graph, str):
         raise TopologyError(graph)
     return {
