@@ -105,19 +105,24 @@ def build(folder: str | os.PathLike[str]) -> Path:
 
 
 _INTRODUCTION = """\
-`topofl leaderboard build` writes this page from results of `topofl leaderboard run`. Scores are
-means over seeds with 95 % t-intervals, in percent. Entries of rank 1 are not told apart from the
-first by their paired differences; the others are ordered by their means alone. Messages, models and
-bytes are those that a node sends per round, on average; entries of a table send at most its
-budget of messages, and of bytes. They are ranked with all that send less, which are shown only if
-they are among the first ten. Entries that take more than one local step per node and round
-compute more for the same messages, and have tables of their own, as do entries above all budgets.
-So do entries with a server, whose messages are divided among the nodes: they need one machine that
-serves all nodes instead of a graph. *Own code* marks entries with functions that are not topofl's,
-which a reviewer must have read, since messages are counted where a method exchanges through the
-engine; results have the hashes of their files. A rate that is marked is the smallest or the largest
-of the grid, beyond which a better one may lie. Pictures have entries of all kinds, and name those
-of the first kind that no other of it beats with less."""
+`topofl leaderboard build` writes this page from results of `topofl leaderboard run`.
+
+- **Scores** are means over seeds with 95 % t-intervals, in percent.
+- **Ranks.** Entries of rank 1 are not told apart from the first by their paired differences; the
+  others are ordered by their means alone.
+- **Budgets.** Messages, models and bytes are those that a node sends per round, on average. Entries
+  of a table send at most its budget of messages, and of bytes. They are ranked with all that send
+  less, which are shown only if they are among the first ten.
+- **Tables of their own** have entries above all budgets, those that take more than one local step
+  per node and round, which compute more for the same messages, and those with a server, which need
+  one machine that serves all nodes instead of a graph; its messages are divided among the nodes.
+- ***Own code*** marks entries with functions that are not topofl's, which a reviewer must have
+  read, since messages are counted where a method exchanges through the engine; results have the
+  hashes of their files.
+- **A rate that is marked** is the smallest or the largest of the grid, beyond which a better one
+  may lie.
+- **Pictures** have entries of all kinds, and name those of the first kind that no other of it beats
+  with less."""
 
 
 def _about(task: Task) -> str:
