@@ -42,7 +42,7 @@ DATASETS: Mapping[str, Callable[[Path | None], data.Dataset]] = {
     "MNIST": lambda root: _mnist(root),
     "MNIST, a fifth of the test images": lambda root: _mnist(root, 5),
     "MNIST 14 x 14": lambda root: _small_mnist(root, 0, 5),
-    "MNIST 16 x 16": lambda root: _small_mnist(root, 1, 10),
+    "MNIST 16 x 16": lambda root: _small_mnist(root, 1, 20),
     # The subset has other checksums than the whole dataset. Averaging saves three quarters of time.
     "CIFAR-10 subset": lambda root: data.cifar10(
         _folder(root, "cifar10-subset"), verify=False, downscale=2
