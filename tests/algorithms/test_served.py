@@ -105,6 +105,19 @@ def test_a_weight_that_is_no_weight_is_refused(build, weight, error, said):
         run(build(0.1, steps=1, discount=wrong), 2)
 
 
+def test_the_server_does_not_go_beyond_the_model_that_arrives():
+    """With a part above 1, models that differ would be pushed apart."""
+    large = algorithms.Discount("large", lambda staleness: 1.5)
+    late = algorithms.Discount("late", lambda staleness: 1.0 + 0.5 * staleness)
+    said = r"`alpha` times `weight\({}\)` of the discount '{}' must be at most 1, got 1.{}"
+    with pytest.raises(ValueError, match=said.format(0, "large", "35: the server")):
+        fedasync(0.1, discount=large)
+    with pytest.raises(ValueError, match=said.format(1, "late", "2:")):
+        run(fedasync(0.1, alpha=0.8, steps=1, discount=late), 2)
+    run(fedasync(0.1, alpha=0.6, steps=1, discount=large), 2)
+    run(fedbuff(0.1, buffer=1, steps=1, discount=large), 2)
+
+
 @BOTH
 def test_attackers_send_forged_models(build):
     plain, forged = (

@@ -172,7 +172,8 @@ def fedasync(
     ------
     ValueError, TypeError
         If a number is out of its range or of another type, or if a table of the clock has another
-        number of nodes or is for links; if nodes start from different models.
+        number of nodes or is for links; if nodes start from different models; if `alpha` times the
+        discount is above 1, for a staleness of 0 at once, for others when one occurs.
 
     Notes
     -----
@@ -199,8 +200,9 @@ def fedasync(
     share, weight = check_share("alpha", alpha), _as_discount(discount)
 
     def mix(x: Tensor, state: State, sent: Tensor, pulled: Tensor, stale: int, place: int) -> None:
-        x.lerp_(sent, share * weight.at(stale))
+        x.lerp_(sent, _part(share, weight, stale))
 
+    _part(share, weight, 0)  # mistakes show before a run
     rule = _Rule("fedasync", mix, 1, {"alpha": share, "discount": str(weight)})
     terms = [proximal(strength)] if check_nonnegative("strength", strength) else []
     work = check_work(**epochs_or_steps(epochs, steps), least=1)
@@ -286,6 +288,18 @@ def fedbuff(
     batch = check_amount("batch_size", batch_size, least=1)
     training = Training(descend(lr=lr), batch, *work)
     return _served(_Rule("fedbuff", add, size, told), training, concurrency, as_clock(clock))
+
+
+def _part(alpha: float, discount: Discount, staleness: int) -> float:
+    """Return the weight of an arriving model in the server's; raise if it is above 1."""
+    part = alpha * discount.at(staleness)
+    if part > 1:
+        weight = f"`weight({staleness})` of the discount {discount.name!r}"
+        raise ValueError(
+            f"`alpha` times {weight} must be at most 1, got {part:g}: the server's model would go "
+            "beyond the one that arrives; use a smaller alpha, or a discount of at most 1"
+        )
+    return part
 
 
 def _as_discount(discount: AnyDiscount) -> Discount:
