@@ -152,12 +152,41 @@ def train(
     return mean_square(models) / lr**2, sum(map(mean_square, parts))
 
 
+def bounds_of(
+    weights: mixing.MixingMatrix, apart: np.ndarray, within: np.ndarray, lr: float
+) -> tuple[float, float]:
+    """Return two upper bounds of the squared deviation on quadratics, per squared rate.
+
+    The first discounts hops by the least curvature in the span of the differences of gradients,
+    mu: ``(1 - rho^t) / (lr mu) sum_k rho^(k-1) a_k^2 / n`` with ``rho = 1 - lr mu`` and ``a_k^2 =
+    ||(W^k - J) G||^2``. The second, t times H_t, needs no curvature: it has mu = 0.
+
+    Raises
+    ------
+    ValueError
+        If the largest curvature exceeds 1 / lr, where the bounds need not hold.
+    """
+    curvatures = np.linalg.eigvalsh(within)[-np.linalg.matrix_rank(apart) :]
+    if lr * curvatures[-1] > 1:
+        raise ValueError(f"`lr` must be at most {1 / curvatures[-1]:.3g}, got {lr:g}")
+    rho, part, parts = 1 - lr * curvatures[0], apart, []
+    for _ in range(ROUNDS):
+        part = weights @ part
+        parts.append(mean_square(part))
+    discounted = np.power(rho, np.arange(ROUNDS)) @ parts
+    return (1 - rho**ROUNDS) / (1 - rho) * discounted, ROUNDS * sum(parts)
+
+
+def in_span(hessian: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """Return a Hessian (d, d) restricted to the span of the rows of differences (n, d)."""
+    onto_span = np.linalg.pinv(apart) @ apart
+    return onto_span @ hessian @ onto_span
+
+
 def replays_of(problem: Problem, start: np.ndarray, hessians: np.ndarray) -> dict[str, Gradients]:
     """Return gradients that are frozen at the start, or linear in the models."""
     initial, mean = problem.trained(start), hessians.mean(axis=0)
-    apart = centered(initial)
-    onto_span = np.linalg.pinv(apart) @ apart
-    within = onto_span @ mean @ onto_span
+    within = in_span(mean, centered(initial))
 
     def by_own(models: np.ndarray) -> np.ndarray:
         return initial + np.einsum("ij,ijk->ik", models - start, hessians, optimize=True)
@@ -177,6 +206,7 @@ def measure(n: int, clique_size: int, seed: int) -> list[dict[str, Any]]:
     start, hessians = problem.start(), problem.hessians()
     initial = problem.trained(start)
     replays, apart = replays_of(problem, start, hessians), centered(initial)
+    within = in_span(hessians.mean(axis=0), apart)
     along = partial(metrics.curvature, clients, model=Linear(problem.initial))
     statistics = metrics.GradientStatistics(initial, mean_square(initial), 0.0, 1, 2)
     curvature = along(statistics)
@@ -190,14 +220,17 @@ def measure(n: int, clique_size: int, seed: int) -> list[dict[str, Any]]:
         for lr in RATES:
             measured, sizes = train(weights, start, problem.trained, lr)
             discounted = predicted(by="labels+residual", lr=lr, curvature=curvature).value
+            replayed = {of: train(weights, start, one, lr)[0] for of, one in replays.items()}
+            bound, plain = bounds_of(weights, apart, within, lr)
             rows.append({
                 "graph": name, "lr": lr, "seed": seed,
                 "curvature": curvature, "curvature left": along(left),
                 "H_10": first / labels, "H_10 with residual": first / both,
                 "by H_10": measured / both, "discounted": measured / discounted,
                 "size": sizes / first, "alignment": measured / sizes,
-                **{of: measured / train(weights, start, replay, lr)[0]
-                   for of, replay in replays.items()},
+                **{of: measured / deviation for of, deviation in replayed.items()},
+                "over the bound": replayed["in the span"] / bound,
+                "over 10 H_10": replayed["in the span"] / plain,
             })  # fmt: skip
     return rows
 
@@ -213,6 +246,7 @@ SHOWN = {
         "own Hessians",
     ),
     "why": ("size", "alignment", "curvature left"),
+    "bounds": ("over the bound", "over 10 H_10"),
 }
 """Columns of each table."""
 
@@ -253,6 +287,8 @@ from the gradients at the start; means over three seeds, with the least and the 
 - **size** times **alignment** is training over H_10 of the initial gradients: how much smaller
   gradients became, and how much longer, squared, their sum is than if directions were unrelated.
 - **curvature left**: by the mean Hessian, along what 10 exchanges leave of the initial gradients.
+- **over the bound**: the replay in the span over its upper bound with the least curvature there;
+  **over 10 H_10**: over the bound without discount. At most 1.
 """
 
 
