@@ -209,6 +209,46 @@ def test_a_topology_that_is_not_used_is_noted(algorithm, why):
         assert config.build(tables(algorithm=algorithm, data=data, topology=None)).notes == ()
 
 
+def test_a_backdoor_is_that_of_the_function():
+    """Its seed is that of the partition unless the table has its own."""
+    table = {"name": "digits", "partition": "iid", "n": 10, "seed": 1}
+    options = {"target": 2, "nodes": [3], "share": 0.25}
+    text = {"trigger": "pixel_patch(2, corner='top left')"}
+    clients = data.iid(data.digits(), n=10, seed=1)
+    patch = data.pixel_patch(2, corner="top left")
+    for more, known in (({}, {"seed": 1}), (text | {"seed": 5}, {"trigger": patch, "seed": 5})):
+        built = config.build(tables(data={**table, "backdoor": options | more}))
+        expected = data.backdoor(clients, **options, **known)
+        for name in ("inputs", "labels"):
+            torch.testing.assert_close(
+                getattr(built.clients.dataset, name), getattr(expected.dataset, name)
+            )
+        np.testing.assert_array_equal(built.clients.train[3], expected.train[3])
+        assert built.clients.flipped == (3,)
+        again = tomllib.loads(config.dumps(built.tables))
+        assert config.build(again).clients.name == expected.name
+
+
+@pytest.mark.parametrize(
+    ("backdoor", "error", "said"),
+    [
+        (
+            3,
+            TypeError,
+            "`backdoor`: must be a table such as { target = 0, nodes = \\[3\\] }, got 3",
+        ),
+        ({}, ValueError, "`backdoor`: `backdoor` needs `target`; add target=..."),
+        ({"target": 10}, ValueError, "`backdoor`: `target` must be"),
+        ({"target": 0, "node": [1]}, ValueError, "'node'.*did you mean 'nodes'"),
+        ({"target": 0, "trigger": "patch(3)"}, ValueError, "`backdoor`: `trigger` must"),
+    ],
+)
+def test_a_backdoor_that_cannot_be_is_refused(backdoor, error, said):
+    table = {"name": "digits", "partition": "iid", "n": 10, "seed": 1, "backdoor": backdoor}
+    with pytest.raises(error, match=said):
+        config.build(tables(data=table))
+
+
 def test_the_point_of_a_number_decides_whether_it_is_a_share():
     method = "[algorithm]\nname = 'fedavg'\nlr = 0.1\nparticipation = "
     counts = {

@@ -13,6 +13,7 @@
     rotated = [0, 90, 180, 270]  # degrees by which nodes see images rotated (data.rotated)
     tinted = [[1, 0, 0], [0, 1, 0]]    # colors in which nodes see gray images (data.tinted)
     noisy = 0.1                  # variance of the noise in the last node's inputs (data.noisy)
+    backdoor = { target = 0, nodes = [3] }    # triggered images (data.backdoor)
     augment = "crop_and_flip,padding=4"    # random crops and flips (data.augmented)
 
     [topology]                   # topofl.topologies, or a file; n and label counts from the data

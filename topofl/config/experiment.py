@@ -27,7 +27,7 @@ from topofl._spec import (
     recorded,
     with_seed,
 )
-from topofl._support.calls import named, table_of
+from topofl._support.calls import evaluate_call, named, table_of
 from topofl._support.check import check_choice, check_path, check_switch, shown
 from topofl._support.datasets import default_root
 from topofl._support.plugins import appended_folder, check_folder, error_context, load_function
@@ -51,9 +51,11 @@ from topofl.data import (
     Dataset,
     Partition,
     augmented,
+    backdoor,
     flip_labels,
     match_test,
     noisy,
+    pixel_patch,
     rotated,
     tinted,
     with_validation,
@@ -482,8 +484,23 @@ _EDITS: dict[str, Callable[[Partition, Any, int], Partition]] = {
     "rotated": lambda clients, angles, seed: rotated(clients, angles),
     "tinted": lambda clients, colors, seed: tinted(clients, colors),
     "noisy": lambda clients, variance, seed: noisy(clients, variance, seed=seed),
+    "backdoor": lambda clients, options, seed: _with_backdoor(clients, options, seed),
 }
 """Edits of a partition, by key, in the order in which they are applied."""
+
+
+def _with_backdoor(clients: Partition, options: Any, seed: int) -> Partition:
+    """Return a partition with triggered images, by a table of the arguments of ``backdoor``."""
+    with at("`backdoor`:"):
+        if not isinstance(options, Mapping):
+            raise TypeError(
+                f"must be a table such as {{ target = 0, nodes = [3] }}, got {shown(options)}"
+            )
+        given = arguments_of(backdoor, {"seed": seed, **options}, hidden=["clients"])
+        if isinstance(trigger := given["trigger"], str):
+            known = {pixel_patch.__name__: pixel_patch}
+            given["trigger"] = evaluate_call("trigger", trigger, known, "pixel_patch(size=3)")
+        return backdoor(clients, **given)
 
 
 def _absolute_paths(
