@@ -76,7 +76,8 @@ def reproduce(
     out
         Output folder: runs (``runs/``, shared by all figures and scales) and, per scale, each
         figure's picture (PNG and PDF), data (JSON) and claims (Markdown). Runs made with other
-        versions of topofl, torch or numpy are ignored; use a new folder after changing the code.
+        versions of torch or numpy, or with one of topofl that had other results, are ignored; use a
+        new folder after changing the code.
     kept
         Folder with the JSON files of an earlier report, such as
         ``"paper_figures/results/pfeddst/quick"``. Results whose runs have the same settings, data

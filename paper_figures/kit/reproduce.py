@@ -11,10 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import topofl
 from topofl import Table
 from topofl.report import replacing
-from topofl.runs.identity import Run, content, peak_memory_megabytes, reset_peak_memory, versions
+from topofl.runs.identity import (
+    RESULTS,
+    Run,
+    content,
+    peak_memory_megabytes,
+    reset_peak_memory,
+    versions,
+)
 from topofl.runs.probe import probe
 
 from . import drawing
@@ -165,7 +171,7 @@ def _written(path: Path, record: Mapping[str, Any]) -> dict[str, Any]:
 def _key(figure: Figure, setting: Setting, keys: Sequence[str]) -> str:
     """Return a hash of everything that determines a figure's data, 16 hexadecimal digits."""
     determined = [figure.id, setting.scale, setting.seeds, setting.datasets]
-    determined += [list(keys), topofl.__version__]
+    determined += [list(keys), RESULTS]
     determined += [] if figure.judged is None else [figure.judged]
     if not keys and setting.scale != "smoke":  # the keys of runs would include the datasets
         shown = [name for name in (*figure.datasets, *figure.optional) if name in setting.datasets]

@@ -81,7 +81,10 @@ def test_other_data_and_other_versions_are_refused(toml, shell, fails, tmp_path,
     np.save(tmp_path / "points.npy", np.arange(160.0).reshape(40, 4) + 1)
     line = fails(f"{SKIP} {data}")
     assert f"{HERE} holds another finished run: the contents of the data files are others;" in line
+    shell(f"run small.toml {data} --force")
     monkeypatch.setattr("topofl._support.machine.__version__", "99")
+    shell(f"{SKIP} {data}")
+    monkeypatch.setattr("topofl.runs.identity.RESULTS", "99")
     version = f"the version of topofl was {topofl.__version__}, is 99;"
     assert version in fails(f"{SKIP} {data}")
 

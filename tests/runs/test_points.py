@@ -145,5 +145,5 @@ def test_the_key_depends_on_settings_contents_and_version_but_not_on_place_or_de
     assert key_of(own, "other") != known
     assert key_of({**own, "run": {"rounds": 2, "seed": 0}}, "digest") != known
     assert key_of({**own, "compute": {"dtype": "float64"}}, "digest") != known
-    monkeypatch.setattr("topofl._support.machine.__version__", "99")
+    monkeypatch.setattr("topofl.runs.identity.RESULTS", "99")
     assert key_of(own, "digest") != known

@@ -24,6 +24,7 @@ from topofl._support.calls import is_graph_file
 from topofl._support.check import shown
 from topofl._support.machine import machine, versions
 from topofl._support.plugins import appended_folder, current_folder, load_function
+from topofl._version import RESULTS
 from topofl.data import Dataset
 from topofl.history import History
 from topofl.runs.record import flat_settings
@@ -75,9 +76,10 @@ def key_of(tables: Tables, digest: str) -> str:
     """Return the hash of everything that determines a run's result, 16 hexadecimal digits.
 
     It depends on the tables, on the contents of the data files (not on their location), on the
-    contents of graph files and the source of modules that the tables name, and on the versions of
-    topofl, torch and numpy, but not on the device and the number of threads, which
-    change rounding only, nor on checkpoints and progress bars.
+    contents of graph files and the source of modules that the tables name, on the versions of torch
+    and numpy, and on the version of topofl since which runs have the same results, but not on the
+    device and the number of threads, which change rounding only, nor on checkpoints and progress
+    bars.
 
     Parameters
     ----------
@@ -172,7 +174,9 @@ def determining(tables: Tables) -> dict[str, dict[str, Any]]:
 
 
 def hash_of(values: Any) -> str:
-    """Return a hash of JSON values and of the versions of topofl, torch and numpy.
+    """Return a hash of JSON values and of what else determines results: versions of packages.
+
+    Of topofl, it is the version since which runs have the same results.
 
     Examples
     --------
@@ -180,6 +184,7 @@ def hash_of(values: Any) -> str:
     (True, False)
     """
     libraries = {name: version for name, version in versions().items() if name != "python"}
+    libraries["topofl"] = RESULTS
     text = json.dumps([values, libraries], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -314,6 +319,7 @@ def note_of(history: History, seconds: float, digest: str = "") -> dict[str, Any
         "megabytes": peak_memory_megabytes(),
         "environment": {
             "versions": versions(),
+            "results": RESULTS,
             "device": history.meta["device"],
             "executor": history.meta["executor"],
             "machine": machine(),
@@ -372,11 +378,13 @@ def differences(record: Mapping[str, Any], tables: Tables, digest: str) -> list[
     found = other_settings(record["tables"], asked, record.get("asked", {}))
     if record.get("data", digest) != digest:
         found.append("the contents of the data files are others")
-    recorded = record.get("environment", {}).get("versions", {})
+    environment = record.get("environment", {})
+    recorded, results = environment.get("versions", {}), environment.get("results", RESULTS)
+    same = {"python", *(["topofl"] if results == RESULTS else [])}
     found += [
         f"the version of {name} was {recorded.get(name)}, is {now}"
         for name, now in versions().items()
-        if name != "python" and recorded.get(name) != now
+        if name not in same and recorded.get(name) != now
     ]
     return found or [f"its key is {record['key']}, not {key_of(tables, digest)}"]
 
