@@ -98,6 +98,7 @@ VALUES = [
     ("'' in 'ring:100,' must be key=value", spec("ring:100,")),
     ("'100' in 'ring,100' must be key=value", spec("ring,100")),
     ("must be key=value", spec("ring:100,=3")),
+    ("'dsgd(lr=0.1)' in 'timed(dsgd(lr=0.1))' must be key=value", spec("timed(dsgd(lr=0.1))")),
     ("`n` must be given once", spec("ring:100,n=3")),
     ("`seed` must be given once", spec("dcliques,seed=0,seed=0")),
     (
