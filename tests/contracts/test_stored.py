@@ -22,6 +22,7 @@ from topofl._support.arrays import read_tensors, write_tensors
 COUNT = int(os.environ.get("TOPOFL_FUZZ_FILES", "420"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STORED)
 def test_damaged_files_are_read_or_refused_by_name(kind, tmp_path):
     (tmp_path / "whole").mkdir()

@@ -314,6 +314,7 @@ def test_rates_at_an_end_of_the_grid_are_marked(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_own_code_is_recorded_with_what_it_imports_and_marked_on_the_page(tmp_path):
     code = tmp_path / "code"
     code.mkdir()

@@ -79,7 +79,7 @@ RESUME_ERRORS = {
     "state-00000006.json has an older format, ": (
         lambda path: trained(written(path, "state-00000006.json"), resume=True)
     ),
-    ("checkpoints of format 4, ", " has format 5; continue with topofl 0"): (
+    ("checkpoints of format 4, ", " has format 5; continue with topofl 1"): (
         lambda path: of_format(path, 5),
         lambda path: of_format(path / "a", 4),
     ),
