@@ -140,13 +140,15 @@ def cell_tables(runs: pd.DataFrame) -> list[CellTable]:
 def off_floor(runs: pd.DataFrame, setting: str) -> tuple[int, int]:
     """Return how many graphs of a cell leave its floor, and how many there are.
 
-    The floor is the final accuracy of isolated nodes or chance, whichever is higher.
+    The floor is the final accuracy of isolated nodes or chance, whichever is higher. No graph
+    leaves it below it, also where the complete graph diverged.
     """
     means = runs[runs["setting"] == setting].groupby("graph")["final"].mean()
     if not {"isolated", "complete"} <= set(means.index):
         return 0, len(means)
     floor = max(means["isolated"], 0.1)
-    return int((means > floor + ABOVE * (means["complete"] - floor)).sum()), len(means)
+    above = ABOVE * max(0.0, means["complete"] - floor)
+    return int((means > floor + above).sum()), len(means)
 
 
 def tables_off_floor(runs: pd.DataFrame) -> list[CellTable]:
@@ -181,7 +183,8 @@ def _median(
 def chosen(tables: Sequence[CellTable]) -> str:
     """Return the candidate with the lowest median correlation that is defined for all graphs."""
     defined = [name for name in SIGNS if all(np.isfinite(t.predictors[name]).all() for t in tables)]
-    return min(defined, key=lambda name: _median(tables, name, draws=1).estimate)
+    medians = {name: _median(tables, name, draws=1).estimate for name in defined}
+    return min(defined, key=lambda name: np.nan_to_num(medians[name], nan=np.inf))
 
 
 def verdicts(runs: pd.DataFrame, source: Source) -> tuple[list[Verdict], list[CellTable]]:
@@ -200,8 +203,6 @@ def verdicts(runs: pd.DataFrame, source: Source) -> tuple[list[Verdict], list[Ce
     claim = f"at least 9 of {len(cells)} cells have at least half of their graphs off the floor"
     first = Verdict("1", claim, len(off) >= 9 if complete else None, said)
     judged = [table for table in tables_off_floor(runs) if table.seed in JUDGING]
-    if not judged:
-        return [first], []
     choosing = tables_off_floor(runs[runs["seed"].isin(CHOOSING)])
     rest = [*_on_depth(judged), *_on_candidates(choosing, judged)]
     if not complete:
@@ -221,25 +222,25 @@ def _on_depth(tables: Sequence[CellTable]) -> list[Verdict]:
     for name, (kind, claim, below) in kinds.items():
         own = [table for table in tables if kind in table.scenario.split(", ")]
         median = _median(own, "H_10") if own else None
-        holds = None if median is None else (median.estimate <= -0.9) == below
-        found.append(
-            Verdict(name, claim, holds, str(median) if median else "no cell off the floor")
-        )
+        if median is None or not np.isfinite(median.estimate):
+            found.append(Verdict(name, claim, None, "no correlation in a cell off the floor"))
+        else:
+            found.append(Verdict(name, claim, (median.estimate <= -0.9) == below, str(median)))
     return found
 
 
 def _on_candidates(choosing: Sequence[CellTable], judged: Sequence[CellTable]) -> list[Verdict]:
     """Return the verdict on the candidate that is chosen on one seed and judged on the others."""
-    if not choosing:
-        return []
-    name = chosen(choosing)
-    own, less = _median(judged, name), _median(judged, name, "H_10")
-    holds = all_hold([own.estimate <= -0.9, less.estimate <= -0.1, less.high < 0])
     claim = (
         "the candidate with the lowest median on seed 300 has one of -0.9 or better on the other "
         "seeds, and the median of its paired difference from H_10 is at most -0.1 (its interval is "
         "below 0)"
     )
+    if not choosing or not judged:
+        return [Verdict("6", claim, None, "no cell off the floor")]
+    name = chosen(choosing)
+    own, less = _median(judged, name), _median(judged, name, "H_10")
+    holds = all_hold([own.estimate <= -0.9, less.estimate <= -0.1, less.high < 0])
     return [Verdict("6", claim, holds, f"{name}: {own}; minus H_10: {less}")]
 
 
@@ -266,6 +267,16 @@ def by_cell_table(tables: Sequence[CellTable]) -> Table:
     return Table(("candidate", *settings), tuple(rows))
 
 
+def rate_table(runs: pd.DataFrame) -> Table:
+    """Return the learning rate of each cell, whether it is an end of those tried, and its floor."""
+    rows = []
+    for setting, own in runs.groupby("setting", sort=False):
+        lr, end = own["lr"].iloc[0], own["end"].iloc[0] or "no"
+        rows.append((setting, f"{lr:g}", end, *off_floor(runs, str(setting))))
+    columns = ("cell", "learning rate", "end of those tried", "off the floor", "graphs")
+    return Table(columns, tuple(rows))
+
+
 _INTRODUCTION = """\
 # A number for deep networks
 
@@ -282,6 +293,7 @@ def report(runs: pd.DataFrame, source: Source, out: Path) -> list[Verdict]:
     parts = [_INTRODUCTION, *([verdict_table(found).to_markdown()] if found else [])]
     if tables:
         parts += [candidate_table(tables).to_markdown(), by_cell_table(tables).to_markdown()]
+    parts.append(rate_table(runs).to_markdown())
     results = {
         "verdicts": [{"name": one.name, "state": one.state, "found": one.found} for one in found],
         "medians": {name: _median(tables, name, draws=1).estimate for name in SIGNS if tables},

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from analysis import deep_number, paired, rotating_cliques
 from analysis.study.graphs import GRAPHS, build_graph, graph_of_spec
+from analysis.study.learned import model_of
 from analysis.study.scenarios import Source, scenarios_of
-from topofl import data, metrics, mixing, topologies
+from topofl import data, metrics, mixing, models, topologies
 
 CLIENTS = data.shards(data.digits(), n=20, per_node=2, seed=0)
 FULL = Source(study="rotating_cliques")
@@ -219,6 +221,62 @@ def test_the_number_is_chosen_on_one_seed_and_judged_on_others(monkeypatch):
     assert len({table.scenario for table in tables}) == 12
     found, _ = deep_number.verdicts(runs[runs["graph"] != "ring"], source)
     assert {one.state for one in found} == {"OPEN"}
+
+
+def test_no_graph_leaves_the_floor_below_it():
+    runs, _ = deep_runs("H_1")
+    own = runs["setting"] == "MNIST, MLP"
+    runs.loc[own, "final"] = 0.3  # isolated nodes, too
+    runs.loc[own & (runs["graph"] == "complete"), "final"] = 0.0  # diverged
+    runs.loc[own & (runs["graph"] == "ring"), "final"] = 0.4
+    assert deep_number.off_floor(runs, "MNIST, MLP") == (1, len(GRAPHS_OF_CELL))
+
+
+def test_hypotheses_without_a_cell_off_the_floor_stay_open(monkeypatch):
+    monkeypatch.setattr(deep_number, "DRAWS", 20)
+    runs, source = deep_runs("H_1")
+    floor = runs.assign(final=0.2)
+    found, tables = deep_number.verdicts(floor, source)
+    assert not tables
+    assert [(one.name, one.state) for one in found] == [
+        ("1", "FAILS"), *((str(k), "OPEN") for k in range(2, 7))
+    ]  # fmt: skip
+    only_first = runs["seed"].isin(deep_number.CHOOSING)
+    found, _ = deep_number.verdicts(runs[only_first], source)
+    assert [one.state for one in found] == ["OPEN"] * 6
+    # No candidate has a correlation where all graphs learn alike.
+    even = runs.assign(**{"learning phase": 0.5})
+    states = {one.name: one.state for one in deep_number.verdicts(even, source)[0]}
+    assert [states[name] for name in "2345"] == ["OPEN"] * 4
+    assert states["6"] == "FAILS"
+
+
+@pytest.mark.slow
+def test_the_page_has_verdicts_candidates_cells_and_rates(monkeypatch, tmp_path):
+    monkeypatch.setattr(deep_number, "DRAWS", 20)
+    runs, source = deep_runs("coherent return")
+    runs.loc[runs["setting"] == "MNIST, MLP", "end"] = "largest"
+    found = deep_number.report(runs, source, tmp_path)
+    text = (tmp_path / "table.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| MNIST, MLP ")]
+    assert [cell.strip() for cell in rows[0].split("|")[2:4]] == ["0.1", "largest"]
+    assert sum(line.startswith("| coherent return ") for line in text.splitlines()) == 2
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert [one["state"] for one in kept["verdicts"]] == [one.state for one in found]
+    assert kept["medians"]["coherent return"] == pytest.approx(-1)
+
+
+def test_lenets_on_one_channel_are_those_of_the_library_in_the_faster_format():
+    torch.manual_seed(0)
+    images, whole = torch.randn(5, 1, 16, 16), models.gn_lenet((1, 16, 16))
+    ours = model_of(["gray_gn_lenet", [16, 16]])
+    assert [*map(torch.equal, ours.parameters(), whole.parameters())] == [True] * 14
+    torch.testing.assert_close(ours(images), whole(images))
+    pooled = ours[:3](images)
+    assert pooled.is_contiguous(memory_format=torch.channels_last)
+    bare = model_of(["gray_lenet", [16, 16]])
+    assert not any(isinstance(layer, torch.nn.GroupNorm) for layer in bare.modules())
+    assert len([*bare.parameters()]) == 8
 
 
 GRAPHS_OF_CELL = Source(study="deep_number").scenario("MNIST, MLP").graphs
