@@ -148,8 +148,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     text = table(rows).to_markdown()
     print(text)
     if options.out is not None:
-        title = "# Rotating cliques by the number of partitions"
-        how = f"`python -m analysis.rotating_partitions --preset {options.preset}`"
+        mnist = PRESETS[options.preset].dataset == "mnist"
+        title = "# Rotating cliques by the number of partitions" + ", MNIST" * mnist
+        how = f"python -m analysis.rotating_partitions --preset {options.preset}"
+        how = f"`{how}{' --data DIR' * mnist}`"
         write(options.out, rotating_partitions=f"{title}\n\n{how}\n\n{text}\n")
         write(options.out, rotating_partitions=rows)
 

@@ -4,6 +4,8 @@ They are gradient tracking, SCAFFOLD, EXTRA, D^2, K-GT, LED, ProxSkip, DiNNO, GT
 S-AB and RelaySGD; DeMuon finds it as its rate falls.
 """
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -105,6 +107,31 @@ def test_at_the_optimum_models_stay_where_the_rate_changes(later, name):
     rate = lambda t, k: LR if t < 150 else later  # noqa: E731
     for rounds in (150, 151, 152, 200):
         assert distances(whole(name, rate), rounds, topology=RING).max() < 1e-9
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_local_exact_diffusion_needs_the_eigenvalues_that_it_says(share):
+    """With W itself; the check is left out to see what follows where it refuses."""
+    bound = (share - 2) / (share + 2)
+    led = whole("led", 0.01, local_steps=3, dual_lr=share, lazy=False)
+    unchecked = replace(led, needs=())
+    for apart in (0.1, -0.1):
+        own = (1 + bound + apart) / 2  # of W on an even ring, the smallest eigenvalue is 2 own - 1
+        weights = {"mixing": lambda graph, own=own: ring_weights(own), "topology": RING}
+        farthest = distances(unchecked, 300, **weights, on_divergence="record").max()
+        if apart > 0:
+            assert farthest < 1e-5
+            distances(led, 1, **weights)
+        else:
+            assert farthest > 1e6
+            with pytest.raises(ValueError, match="must have eigenvalues above"):
+                distances(led, 1, **weights)
+
+
+def ring_weights(own):
+    """Return the weights of a ring whose nodes keep a share of their own model."""
+    turned = np.roll(np.eye(N), 1, axis=0)
+    return mixing.from_weights(own * np.eye(N) + (1 - own) / 2 * (turned + turned.T))
 
 
 def states(algorithm, graph=None, phase="local", clients=None, model=None, **settings):

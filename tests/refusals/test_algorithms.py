@@ -729,7 +729,11 @@ GRAPHS = [
         (("d2", UNLIKE, {}), f"{SYMMETRIC} d2"),
         (("d2", RING, {"lazy": False}), "have eigenvalues above -1/3 for d2", "-0.333333; use"),
         (("edm", RING, {"lazy": False}), "have eigenvalues above -1/3 for edm", "-0.333333; use"),
-        (("led", RING, {"lazy": False}), "have eigenvalues above -1/3 for led", "-0.333333; use"),
+        (
+            ("led", RING, {"lazy": False}),
+            "have eigenvalues above (dual_lr - 2) / (dual_lr + 2) for led",
+            "is -0.333333, which must be above -0.333333; use lazy=True, a smaller dual_lr",
+        ),
         (("led", PAIRS, {}), f"{STATIC} led"),
         (("proxskip", PAIRS, {}), f"{STATIC} proxskip"),
         (("proxskip", UNLIKE, {}), f"{SYMMETRIC} proxskip"),

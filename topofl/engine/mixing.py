@@ -282,13 +282,15 @@ class Mixing:
             found[k] = rule(values[k], some, shares[part])
         values.copy_(found)
 
-    def published(self, values: Tensor, t: int, exchange: str) -> Tensor:
-        """Return the values (n, d) that nodes publish, those of attackers forged."""
-        values = self.ranks.all_rows(values)
+    def published(self, values: Tensor, t: int, exchange: str, *, own: bool = False) -> Tensor:
+        """Return values (n, d) as nodes publish them, or their `own`, those of attackers forged."""
         if self.attack is None or self.attack.to_each:
-            return values  # rows for each receiver are forged once there are weights
-        forged = self._forged(self.attack, values, None, t, exchange)
-        return values.index_copy(0, self.attackers, forged)
+            # rows for each receiver are forged once there are weights
+            return values if own else self.ranks.all_rows(values)
+        everyone = self.ranks.all_rows(values)
+        forged = self._forged(self.attack, everyone, None, t, exchange)
+        everyone = everyone.index_copy(0, self.attackers, forged)
+        return self._ranks_of(len(values)).own_rows(everyone) if own else everyone
 
     @cached_property
     def attackers(self) -> Tensor:

@@ -587,12 +587,12 @@ class Round:
         with explaining_meta_errors(must, NO_BRANCHES):
             checked(rows[0], received, shares)
 
-    def published(self, values: Tensor, message: int = 0) -> Tensor:
+    def published(self, values: Tensor, message: int = 0, *, own: bool = False) -> Tensor:
         """See :meth:`topofl.algorithms.Round.published`: the values of the next exchange."""
         if self.run is not None:
             call = self.calls.get((self.phase, "mix"), 0) + 1
             name = f"{self.phase}/{call}/0" + (f"/{message}" if message else "")
-            return self.run.mixing.published(values, self.t, name)
+            return self.run.mixing.published(values, self.t, name, own=own)
         self._enter("published")
         attack = self.setup.attack
         return values if attack is None or attack.to_each else torch.empty_like(values)
@@ -600,6 +600,11 @@ class Round:
     def all_rows(self, values: Tensor) -> Tensor:
         """See :meth:`topofl.algorithms.Round.all_rows`."""
         return self.models.ranks.all_rows(values)
+
+    def sum_of_ranks(self, values: Tensor) -> Tensor:
+        """See :meth:`topofl.algorithms.Round.sum_of_ranks`."""
+        same = self.gathered is not None or values.is_meta  # on all ranks, or without numbers
+        return values if same else self.models.ranks.sum_(values)
 
     def own_rows(self, values: Rows) -> Rows:
         """See :meth:`topofl.algorithms.Round.own_rows`."""

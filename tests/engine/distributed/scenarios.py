@@ -20,8 +20,8 @@ from pathlib import Path
 
 import topofl
 from tests.engine.distributed.processes import forked
-from tests.rows.runs import in_float64
-from topofl import algorithms
+from tests.rows.runs import differences, in_float64
+from topofl import algorithms, attacks
 from topofl.cli import main as command
 from topofl.engine import checkpoint
 from topofl.engine.mixing import Mixing
@@ -262,6 +262,24 @@ def commands(root):
     }
 
 
+def sums(root):
+    """Return the bytes that ranks send in each round with a server, and what attacks change."""
+    names, attack = ("fedavg", "dp_fedavg"), attacks.noise([1, 4], std=3.0)
+    alone = topofl.run(**in_float64("dp_fedavg", attackers=attack))
+
+    def train(rank):
+        several = [topofl.run(**in_float64(name, distributed=True)) for name in names]
+        attacked = topofl.run(**in_float64("dp_fedavg", attackers=attack, distributed=True))
+        if rank == 0:
+            columns = (one["rank_bytes"].tolist() for one in several)
+            sent = dict(zip(names, columns, strict=True))
+            found = sent | {"attacked": differences(attacked, alone, 1e-10)}
+            (root / "sums.json").write_text(json.dumps(found))
+
+    forked(2, train, 100)
+    return json.loads((root / "sums.json").read_text())
+
+
 def main(folder):
     warnings.simplefilter("ignore")
     found = {"write": forked(3, lambda rank: write(rank, Path(folder)), 60)}
@@ -277,7 +295,7 @@ def main(folder):
             fill_disk, kill_after_writing_rows, kill_before_the_state, use_another_folder,
         ):  # fmt: skip
             found[function.__name__] = happened(root, function.__name__, 2, function)
-        found |= {"reading": reading(root), "commands": commands(root)}
+        found |= {"reading": reading(root), "commands": commands(root), "sums": sums(root)}
     json.dump(found, sys.stdout)
 
 

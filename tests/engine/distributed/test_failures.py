@@ -200,6 +200,13 @@ def test_rows_travel_once_to_a_rank(found):
     assert all(seconds > 0 for seconds in found["commands"]["traffic"]["exchange_seconds"][:6])
 
 
+def test_clipped_updates_travel_as_sums(found):
+    """As averages of a server do, without a row per node; all rows if attackers forge some."""
+    assert found["sums"]["dp_fedavg"] == found["sums"]["fedavg"]
+    assert min(found["sums"]["fedavg"]) > 0
+    assert found["sums"]["attacked"] == []
+
+
 def test_torchrun_starts_the_ranks(tmp_path):
     (tmp_path / "ring.toml").write_text(CONFIG)
     command = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-addr", "127.0.0.1"]

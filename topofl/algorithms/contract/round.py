@@ -549,14 +549,29 @@ class Round(Protocol):
         """
         ...
 
-    def published(self, values: Tensor, message: int = 0) -> Tensor:
+    def published(self, values: Tensor, message: int = 0, *, own: bool = False) -> Tensor:
         """Return (n, d) values as other nodes receive them: rows of attackers are forged.
 
         For phases in which nodes inspect the models of others before they choose their peers, and
         for asynchronous methods, which number the messages of a phase in a round, since attackers
         draw their random numbers anew for each: calls with the same number, before the same
         exchange, see the same forged rows. The result has the rows of all nodes, also in a
-        distributed run.
+        distributed run, or with `own` those of ``models.nodes``: then rows are gathered only if
+        there are attackers.
+        """
+        ...
+
+    def sum_of_ranks(self, values: Tensor) -> Tensor:
+        """Return the sum over processes of values that each computes from its own rows.
+
+        These are the values themselves, unless the run is distributed: then they are added in
+        place, with the same result in all processes, in which they must have one shape.
+
+        Examples
+        --------
+        The mean model of all nodes, (d,)::
+
+            mean = round.sum_of_ranks(models.flat.sum(0)) / round.n
         """
         ...
 

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_int, check_positive, check_share, check_switch
+from topofl._linalg.spectral import smallest
+from topofl._support.check import TOLERANCE, check_int, check_positive, check_share, check_switch
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import Training, train
 from topofl.algorithms.contract.needs import (
-    above_minus_third,
+    Need,
     doubly_stochastic,
     needing,
     static,
@@ -17,13 +18,37 @@ from topofl.algorithms.contract.needs import (
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State, no_state
 from topofl.algorithms.contract.terms import Step, Term, correction, per_row, zeros
+from topofl.mixing import MixingMatrix
 
 __all__ = ["dinno", "led", "proxskip"]
 
 
+def _smallest_eigenvalue(weights: MixingMatrix, dual_lr: float) -> str:
+    """Describe the smallest eigenvalue, if LED without laziness may diverge for it.
+
+    A mode of eigenvalue v turns ``(x, K * lr * c)``, without curvature, by ``[[v, -v], [b (1 - v),
+    1 - b (1 - v)]]``, where b is `dual_lr`. Its roots are inside the unit circle if and only if
+    ``(2 + b) * v > b - 2``, for v in (-1, 1). Curvature up to ``1 / lr`` asks for no more.
+    """
+    bound, found = (dual_lr - 2) / (dual_lr + 2), smallest(weights.weights)
+    above = f"the smallest is {found:.6g}, which must be above {bound:.6g}"
+    return above if found <= bound + TOLERANCE else ""
+
+
+_LARGE_ENOUGH = Need(
+    "eigenvalues above (dual_lr - 2) / (dual_lr + 2)",
+    "every eigenvalue of W; -1/3 for a dual_lr of 1",
+    "use lazy=True, a smaller dual_lr, or mixing weights with larger self-weights, such as "
+    "mixing=lambda graph: mixing.lazy(mixing.metropolis_hastings(graph))",
+    weights=_smallest_eigenvalue,
+    verb="have",
+    of=("dual_lr",),
+)
+
+
 @public
 @needing(static, symmetric, doubly_stochastic)
-@needing(above_minus_third, when={"lazy": False})
+@needing(_LARGE_ENOUGH, when={"lazy": False})
 def led(
     lr: Rate,
     *,
@@ -41,12 +66,14 @@ def led(
         x_i = sum_j V[i, j] y_j
         c_i = c_i + dual_lr / (K * lr) * (y_i - x_i)
 
-    The graph must be static and connected, and ``W`` symmetric and doubly stochastic. The
-    corrections then sum to 0 after every round. With full batches and a small enough constant `lr`,
-    all models converge to the optimum of the mean loss, however different the data of nodes are,
-    where D-SGD stays farther from it the more local steps it takes: at the optimum, ``c_i`` is the
-    negative gradient of the node's own loss. With one local step and a `dual_lr` of 1, the method
-    is :func:`topofl.algorithms.d2`. A message holds one model, as in D-SGD, and half of what
+    The graph must be static and connected, and ``W`` symmetric and doubly stochastic; without
+    `lazy`, its eigenvalues must be above ``(dual_lr - 2) / (dual_lr + 2)``, -1/3 for a `dual_lr` of
+    1, since differences between nodes would grow otherwise. The corrections then sum to 0 after
+    every round. With full batches and a small enough constant `lr`, all models converge to the
+    optimum of the mean loss, however different the data of nodes are, where D-SGD stays farther
+    from it the more local steps it takes: at the optimum, ``c_i`` is the negative gradient of the
+    node's own loss. With one local step and a `dual_lr` of 1, the method is
+    :func:`topofl.algorithms.d2`. A message holds one model, as in D-SGD, and half of what
     :func:`topofl.algorithms.local_gt` sends.
 
     Parameters
@@ -71,7 +98,7 @@ def led(
     ------
     ValueError, TypeError
         If a number is out of its range or of another type; at the start of a run without `lazy`, if
-        an eigenvalue of ``W`` is not above -1/3.
+        an eigenvalue of ``W`` is not above ``(dual_lr - 2) / (dual_lr + 2)``.
 
     References
     ----------

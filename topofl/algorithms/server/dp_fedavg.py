@@ -176,8 +176,9 @@ def _noised_average(limit: float, noise: float, participants: _Poisson) -> Phase
             there = chosen if chosen.any() else np.arange(len(chosen)) == 0
             weights = matrix(np.ones(len(chosen)), there)
             round.send(weights, flat.shape[1] * flat.element_size(), server=True)
-        sent = clipped_rows(round.published(flat.sub_(x)), limit)  # after attackers have forged it
-        total = torch.from_numpy(chosen).to(sent)[None] @ sent / expected
+        received = round.published(flat.sub_(x), own=True)  # after attackers have forged theirs
+        there = torch.from_numpy(round.own_rows(chosen)).to(flat)
+        total = round.sum_of_ranks(there[None] @ clipped_rows(received, limit)) / expected
         add_common_noise(total, round.rng("noise"), noise * limit / expected)
         flat.copy_(x.add_(total).expand_as(flat))
         return state
