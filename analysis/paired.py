@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from topofl import Table
-from topofl.summary.verdicts import mean_interval
+from topofl.summary.verdicts import mean_interval, with_interval
 from topofl.toolkit import save_picture
 
 from .program import as_installed, parser_of, write
@@ -51,7 +51,7 @@ def difference(values: Sequence[float] | np.ndarray) -> Difference:
 def difference_said(apart: Difference) -> str:
     """Return a difference of accuracies in percentage points with its interval and verdict."""
     mean, low, high, verdict = apart
-    return f"{100 * mean:+.2f} ({100 * low:+.2f} to {100 * high:+.2f}) {verdict}"
+    return f"{with_interval(100 * mean, (100 * low, 100 * high), '+.2f', ends=True)} {verdict}"
 
 
 Rows = Mapping[str, Sequence[tuple[str, Mapping[str, Difference]]]]

@@ -24,7 +24,7 @@ import numpy as np
 
 import topofl
 from topofl import Table, TopologySequence, algorithms, data, mixing, models, topologies
-from topofl.summary.verdicts import mean_interval
+from topofl.summary.verdicts import mean_interval, with_interval
 
 from .program import parser_of, write
 
@@ -123,8 +123,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
         *_, most, left = zip(*row["seeds"], strict=True)
         spreads = [f"{mean:.1f}" for mean in own.mean(axis=0)]
         for values in (own - compared[row["clique_size"]]).T:
-            low, high = mean_interval(values) or (np.nan, np.nan)
-            said = f"{values.mean():+.2f} ± {(high - low) / 2:.2f}"
+            said = with_interval(float(values.mean()), mean_interval(values), "+.2f")
             spreads.append("" if row["partitions"] == COMPARED else said)
         per_round = "-" if "-" in left else float(np.mean(left))
         named = "None" if row["partitions"] is None else row["partitions"]

@@ -96,6 +96,12 @@ def quick_claims(folder: Path) -> Iterator[tuple[str, list[Claim]]]:
         yield figure.id, [one for one in figure.claims(record["data"]) if one.kind == PAPER]
 
 
+def without_file(folder: Path) -> list[str]:
+    """Return the figures in ``quick`` of a folder that are drawn without a file of numbers."""
+    drawn = sorted(folder.glob("quick/*.png"))
+    return [path.stem for path in drawn if not path.with_suffix(".json").exists()]
+
+
 def _with_more_seeds(figure: str, claim: Claim, more: Mapping[Comparison, tuple[str, int]]) -> str:
     if claim.evidence is None:
         return UNDECIDED
@@ -151,6 +157,7 @@ def details(claims: Sequence[Standing], title: str) -> Table:
 def page(results: Path = RESULTS) -> str:
     """Return the page as Markdown."""
     found = {paper.id: list(standings(paper, results)) for paper in PAPERS}
+    uncounted = [f"`{one}`" for paper in PAPERS for one in without_file(results / paper.id)]
     parts = [
         "# Decided claims",
         "`python -m paper_figures.decided_claims` writes this page from results in the tree: the "
@@ -160,7 +167,7 @@ def page(results: Path = RESULTS) -> str:
         "differ if they hold on one data set and fail on the other. The effects of the column "
         f'"{SMALL}" are too small for {MOST} seeds at scale `quick`, by the means and spreads of '
         "three, and the second look does not decide them. Figures whose numbers are computed anew "
-        "each time, without training, have no file and are not counted: figure 18 of D-Cliques.",
+        f"each time, without training, have no file and are not counted: {', '.join(uncounted)}.",
         summary(found).to_markdown(),
         *(details(claims, title).to_markdown() for title, claims in found.items()),
     ]

@@ -14,7 +14,6 @@ analogy.
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import numpy as np
 from topofl import History, NotApplicable, Table, TopologyError
 from topofl.history import Personal
 from topofl.runs.identity import Run, with_options
-from topofl.summary.verdicts import mean_interval
+from topofl.summary.verdicts import mean_interval, with_interval
 
 from .dcliques import arms as dcliques
 from .dpfl import arms as dpfl
@@ -90,8 +89,7 @@ def said(values: Sequence[float] | np.ndarray | NotApplicable) -> Any:
     """
     if isinstance(values, NotApplicable):
         return values
-    mean, interval = float(np.mean(values)), mean_interval(values)
-    return f"{mean:.2f}" + ("" if interval is None else f" ± {interval[1] - mean:.2f}")
+    return with_interval(float(np.mean(values)), mean_interval(values), ".2f")
 
 
 def changed(runs: Sequence[Run], **tables: Mapping[str, Any]) -> list[Run]:
@@ -140,10 +138,7 @@ def steadiness(arms: Arms, store: Store) -> Numbers:
     rounds = runs[0].tables["run"]["rounds"]
     seeds = [one["heard"] for one in graphs.graphs_of(runs, store, range(rounds))]
     late = [k for k in range(rounds) if k >= 0.6 * (rounds - 1)][::2]
-    common = [
-        np.mean([graphs.common_edges(one[str(a)], one[str(b)]) for a, b in pairwise(late)])
-        for one in seeds
-    ]
+    common = [graphs.steadiness([one[str(t)] for t in late]) for one in seeds]
     first, last = (
         np.array([graphs.reciprocity(one[str(t)]) for one in seeds]) for t in (0, rounds - 1)
     )

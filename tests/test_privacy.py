@@ -10,7 +10,9 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from topofl.privacy import spent
+import topofl
+from topofl import algorithms, data, models, topologies
+from topofl.privacy import spent, spent_by
 
 DELTA = 1e-5
 
@@ -142,6 +144,9 @@ def test_epsilon_of_25_steps():
 def test_the_numbers_of_the_documentation():
     for wanted, steps, sampling in ((35.1, 100, 1.0), (22.0, 50, 1.0), (2.6, 100, 0.1)):
         assert round(spent(2.0, steps=steps, delta=DELTA, sampling=sampling), 1) == wanted
+    history = run_of(algorithms.dp_fedavg(lr=0.1, noise=2.0))
+    for wanted, t in ((1.5, 1), (2.3, 2), (3.0, 3)):
+        assert round(spent_by(history, delta=1e-3, rounds=t), 1) == wanted
 
 
 def test_log_lines_of_the_accountant_are_not_printed(caplog, capfd):
@@ -173,3 +178,79 @@ def test_a_missing_package_is_named(monkeypatch):
 def test_bad_arguments_are_named(change, error, message):
     with pytest.raises(error, match=message):
         spent(**{"noise": 1.0, "steps": 1, "delta": DELTA} | change)
+
+
+CLIENTS = data.iid(data.digits(), n=4, seed=0)
+
+
+def run_of(method):
+    graph = None if method.name in ("dp_fedavg", "fedavg") else topologies.ring(4)
+    model = models.logistic_regression(64)
+    return topofl.run(
+        method, model=model, clients=CLIENTS, topology=graph, rounds=3, seed=0, evaluation=3
+    )
+
+
+@pytest.mark.parametrize("q", [1.0, 0.5, 1 / 3])
+def test_what_a_run_with_a_server_spent_is_what_its_arguments_spend(q):
+    """Also for a probability that six digits do not give."""
+    history = run_of(algorithms.dp_fedavg(lr=0.1, noise=1.3, participation=q, steps=2))
+    for t in (1, 3):
+        by_hand = spent(1.3, steps=t, delta=DELTA, sampling=q)
+        assert spent_by(history, delta=DELTA, rounds=t) == by_hand
+    assert spent_by(history, delta=DELTA) == by_hand
+
+
+def test_what_a_run_over_a_graph_spent_is_what_its_arguments_spend():
+    hides_nodes = run_of(algorithms.dp_dsgd(lr=0.1, noise=1.3, level="node", steps=2))
+    assert spent_by(hides_nodes, delta=DELTA) == spent(1.3, steps=3, delta=DELTA)
+    method = algorithms.dp_dsgd(lr=0.1, noise=1.3, batch_size=150, steps=2)
+    hides_records = run_of(method)
+    passes = {100: 3, 149: 3, 225: 2, 449: 2, 450: 1}  # 100: one minibatch per round, not 1.5
+    for m, times in passes.items():
+        by_hand = spent(1.3, steps=2 * times, delta=DELTA)
+        assert spent_by(hides_records, delta=DELTA, records=m) == by_hand
+
+
+def test_what_a_run_spent_is_known_from_its_files(tmp_path):
+    history = run_of(algorithms.dp_fedavg(lr=0.1, participation=0.5))
+    history.save(tmp_path)
+    loaded = topofl.History.load(tmp_path)
+    assert spent_by(loaded, delta=DELTA) == spent_by(history, delta=DELTA)
+
+
+def test_a_run_without_noise_spent_everything():
+    assert spent_by(run_of(algorithms.dp_fedavg(lr=0.1, noise=0.0)), delta=DELTA) == math.inf
+
+
+def test_runs_of_methods_without_privacy_are_refused():
+    history = run_of(algorithms.dsgd(lr=0.1))
+    with pytest.raises(ValueError, match=r"dp_fedavg, got one of dsgd, .* call `spent`"):
+        spent_by(history, delta=DELTA)
+    with pytest.raises(TypeError, match=r"`history` must be the History of a run, got 1\.3"):
+        spent_by(1.3, delta=DELTA)
+
+
+def test_runs_with_nodes_that_diverged_are_refused():
+    history = run_of(algorithms.dp_dsgd(lr=0.1, level="node"))
+    history.meta["diverged"].append([1, 2, 0.1])
+    with pytest.raises(ValueError, match="in which 1 did; lower `lr`"):
+        spent_by(history, delta=DELTA)
+
+
+@pytest.mark.parametrize(
+    ("level", "change", "error", "message"),
+    [
+        ("record", {}, ValueError, r"`records` must be .*, got None; clients.sizes.min\(\)"),
+        ("record", {"records": 0}, ValueError, "`records` must be at least 1, got 0"),
+        ("record", {"records": 1.5}, TypeError, "`records` must be an integer"),
+        ("node", {"records": 9}, ValueError, "`records` must be None .*, got 9; leave it out"),
+        ("node", {"rounds": 4}, ValueError, "`rounds` .*rounds run=3, got 4"),
+        ("node", {"rounds": 0}, ValueError, "`rounds`.* got 0"),
+        ("node", {"delta": 1.0}, ValueError, "`delta` must be below 1"),
+    ],
+)
+def test_bad_arguments_on_runs_are_named(level, change, error, message):
+    history = run_of(algorithms.dp_dsgd(lr=0.1, level=level))
+    with pytest.raises(error, match=message):
+        spent_by(history, **{"delta": DELTA} | change)

@@ -4,12 +4,20 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
-from topofl._support.check import check_int, check_nonnegative, check_positive, check_probability
+from topofl._support.check import (
+    check_int,
+    check_kind,
+    check_nonnegative,
+    check_positive,
+    check_probability,
+)
 from topofl._support.plugins import imported
 from topofl._support.public import public
+from topofl.history import History
 
-__all__ = ["spent"]
+__all__ = ["spent", "spent_by"]
 
 
 @public
@@ -109,6 +117,103 @@ def spent(noise: float, *, steps: int, delta: float, sampling: float = 1.0) -> f
     with _without_lines_about_orders():
         accountant.compose(accounting.SelfComposedDpEvent(step, steps))
         return float(accountant.get_epsilon(delta))
+
+
+@public
+def spent_by(
+    history: History, *, delta: float, records: int | None = None, rounds: int | None = None
+) -> float:
+    """Return the epsilon of (epsilon, delta)-differential privacy that a run has spent.
+
+    It is that of :func:`spent`, which says what it hides and from whom, with the noise, the steps
+    and the sampling that the history of the run records.
+
+    Parameters
+    ----------
+    history
+        The history of a run of :func:`topofl.algorithms.dp_dsgd` or
+        :func:`topofl.algorithms.dp_fedavg`, also one that was loaded.
+    delta
+        As for :func:`spent`.
+    records
+        Number of training examples of a node, for ``dp_dsgd`` with ``level="record"``, which hides
+        one of them: that of the node with the fewest bounds what all nodes spend. None at the
+        level of nodes.
+    rounds
+        Number of rounds, from the first, that are counted; None: all rounds of the run.
+
+    Raises
+    ------
+    ImportError
+        If the package dp-accounting is missing.
+    ValueError, TypeError
+        If the method of the run has no privacy, or nodes of it diverged, for which the bound does
+        not hold; if `records` is missing or has no meaning; if a number is out of its range or of
+        another type.
+
+    Notes
+    -----
+    At the level of records, the ``steps`` of :func:`spent` are at most one per local step.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models
+    >>> history = topofl.run(
+    ...     algorithms.dp_fedavg(lr=0.1, noise=2.0),
+    ...     model=models.logistic_regression(64),
+    ...     clients=data.iid(data.digits(), n=20, seed=0),
+    ...     rounds=3,
+    ...     seed=0,
+    ... )
+
+    The bound after each round::
+
+        [spent_by(history, delta=1e-3, rounds=t) for t in (1, 2, 3)]    # 1.5, 2.3, 3.0
+    """
+    check_kind("history", history, History, "the History of a run")
+    settings = _private_settings(history)
+    if diverged := history.meta.get("diverged"):
+        raise ValueError(
+            "`history` must be of a run in which every loss stayed finite, since others can "
+            f"observe nodes that diverged, got one in which {len(diverged)} did; lower `lr`"
+        )
+    count = history.n_rounds
+    if rounds is not None:
+        count = check_int("rounds", rounds, minimum=1, maximum=count, maximum_name="rounds run")
+    steps = _additions(settings, count, records)
+    sampling = str(settings.get("participation", "1")).removeprefix("each with probability ")
+    return spent(settings["noise"], steps=steps, delta=delta, sampling=float(sampling))
+
+
+def _private_settings(history: History) -> dict[str, Any]:
+    """Return the settings of the phase that adds noise, or raise if the method has none."""
+    phase = {"dp_dsgd": "local", "dp_fedavg": "server"}.get(history.meta["algorithm"])
+    if phase is None:
+        raise ValueError(
+            "`history` must be of a run with differential privacy, by dp_dsgd or dp_fedavg, got "
+            f"one of {history.meta['algorithm']}, whose messages have no guarantee; call `spent` "
+            "with the noise and the steps of a method of your own"
+        )
+    return history.meta["settings"][phase]
+
+
+def _additions(settings: dict[str, Any], rounds: int, records: int | None) -> int:
+    """Return how often noise is added to what depends on one node, or on one of its records."""
+    if settings.get("level") != "record":
+        if records is not None:
+            raise ValueError(
+                "`records` must be None for a run that hides nodes, with all of their records, got "
+                f"{records!r}; leave it out"
+            )
+        return rounds
+    if records is None:
+        raise ValueError(
+            "`records` must be the number of training examples of a node for a run with "
+            'level="record", got None; clients.sizes.min() bounds what all nodes spend'
+        )
+    m = check_int("records", records, minimum=1)
+    return settings["steps"] * min(rounds, -(-rounds * settings["batch_size"] // m))
 
 
 @contextmanager

@@ -85,6 +85,11 @@ def common_edges(before: Neighbors, after: Neighbors) -> float:
     return float((one & other).sum() / either) if either else 1.0
 
 
+def steadiness(shown: Sequence[Neighbors]) -> float:
+    """Return the share of edges that consecutive graphs have in common, mean over their pairs."""
+    return float(np.mean([common_edges(one, other) for one, other in pairwise(shown)]))
+
+
 def malicious_share(neighbors: Neighbors, malicious: Sequence[int]) -> float:
     """Return the share of malicious nodes among benign nodes' in-neighbors, 0 without any."""
     bad = set(malicious)
@@ -241,16 +246,16 @@ def evolution(graphs: Mapping[str, Graphs]) -> list[Claim]:
         judge(
             f"{label}: the graph is almost static after {0.6:.0%} of the rounds.",
             "share of edges that consecutive graphs shown have in common, mean",
-            [_steadiness(list(seed["heard"].values())) for seed in seeds],
+            [steadiness(_late(list(seed["heard"].values()))) for seed in seeds],
             STATIC,
         )
         for label, seeds in graphs.items()
     ]
 
 
-def _steadiness(shown: Sequence[Any]) -> float:
-    late = shown[int(0.6 * (len(shown) - 1)) :]
-    return float(np.mean([common_edges(one, other) for one, other in pairwise(late)]))
+def _late(shown: Sequence[Neighbors]) -> Sequence[Neighbors]:
+    """Return the graphs shown after 60 % of the rounds."""
+    return shown[int(0.6 * (len(shown) - 1)) :]
 
 
 def asymmetry(graphs: Mapping[str, Graphs]) -> list[Claim]:

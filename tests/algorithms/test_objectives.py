@@ -37,6 +37,33 @@ def test_the_loss_of_the_task_as_objective_changes_nothing(model):
     torch.testing.assert_close(found, ended(steps(None), model=model()), rtol=0, atol=1e-12)
 
 
+class Repeated(nn.Module):
+    """A network that calls its last layer twice, so that no layer has features of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = problems.linear(), nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.last(self.last(self.first(x)))
+
+
+def without_features(apply, inputs, targets, own, loss):
+    outputs, features = apply(inputs)
+    assert features is None
+    return loss(outputs, targets)
+
+
+@pytest.mark.parametrize("executor", ["batched", "looped"])
+def test_an_objective_without_features_trains_a_model_that_has_none(executor):
+    objective = Objective("task", without_features, None)
+    found = ended(steps(objective), model=Repeated(), executor=executor)
+    torch.testing.assert_close(found, ended(steps(None), model=Repeated()), rtol=0, atol=1e-12)
+    assert "features" not in steps(objective).settings["local"]
+    with pytest.raises(ValueError, match=r"a layer that the model calls once"):
+        ended(steps(Objective("task", of_task, part("last"))), model=Repeated())
+
+
 def contrast(apply, inputs, targets, own, loss):
     """Return a loss that compares features with those of another model, as MOON does."""
     outputs, features = apply(inputs)

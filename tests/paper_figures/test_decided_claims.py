@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paper_figures import decided_claims
+from paper_figures.command import figures_named
 from paper_figures.decided_claims import (
     LOOK,
     OPEN,
@@ -36,6 +37,17 @@ def judged(values, **how):
 
 def test_the_page_is_what_its_command_writes():
     assert decided_claims.PAGE.read_text(encoding="utf-8") == decided_claims.page()
+
+
+def test_figures_without_a_file_of_numbers_are_named(tmp_path):
+    """They are those that train nothing."""
+    (tmp_path / "quick").mkdir()
+    for name in ("fig02.png", "fig02.json", "fig01.png", "report.md"):
+        (tmp_path / "quick" / name).touch()
+    assert decided_claims.without_file(tmp_path) == ["fig01"]
+    for paper in decided_claims.PAPERS:
+        trained = {figure.id for figure in figures_named(paper.id)[1] if figure.arms is not None}
+        assert not trained & {*decided_claims.without_file(decided_claims.RESULTS / paper.id)}
 
 
 def test_all_claims_of_quick_reports_have_a_row():

@@ -454,7 +454,7 @@ def objective_gradients(
             targets: Tensor,
             rows: State,
         ) -> Tensor:
-            def apply(x: Tensor, model: Tensor | None = None) -> tuple[Tensor, Tensor]:
+            def apply(x: Tensor, model: Tensor | None = None) -> tuple[Tensor, Any]:
                 given = list(parameters)
                 if model is not None:  # which does not change the node's statistics
                     given[:count] = [view[0] for view in layout.views(model[None])]
@@ -516,15 +516,18 @@ def objective_gradients(
 
 def with_features(
     module: nn.Module,
-    layer_of: Part,
+    layer_of: Part | None,
     buffers: Sequence[str] = (),
     drawing: Drawing | None = None,
-) -> Callable[[Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]:
+) -> Callable[[Sequence[Tensor], Tensor], tuple[Any, Tensor]]:
     """Return (parameters, inputs) -> features (b, m), the inputs of a layer, and outputs (b, ...).
 
-    The module is changed, and so belongs to this function. Raises ``ValueError`` if the part is
-    not one layer, which the model calls once.
+    Without a layer, features are None. The module is changed, and so belongs to this function.
+    Raises ``ValueError`` if the part is not one layer, which the model calls once.
     """
+    if layer_of is None:
+        whole = applied(module, buffers, drawing)
+        return lambda parameters, inputs: (None, whole(parameters, inputs))
     layout = Layout.of(module)
     places = layout.places(layer_of)
     layer, *others = dict.fromkeys(layout.names[k].rpartition(".")[0] for k in places)

@@ -12,7 +12,7 @@ from topofl._support.table import Table
 from topofl._support.text import did_you_mean
 from topofl.leaderboard.entries import Task, tasks
 from topofl.leaderboard.results import Result, read_results
-from topofl.summary.verdicts import mean_interval
+from topofl.summary.verdicts import mean_interval, with_interval
 
 __all__ = ["build", "ranks"]
 
@@ -262,10 +262,8 @@ def _behind(best: Result, other: Result) -> tuple[str, bool]:
     """Return how far an entry is behind the first, in points, and whether it may not be."""
     apart = 100 * (np.array(best.learning) - np.array(other.learning))
     interval = mean_interval(apart)
-    if interval is None:
-        return f"{apart.mean():.1f}", True
-    low, high = interval
-    return f"{apart.mean():.1f} ({low:.1f} to {high:.1f})", low <= 0
+    said = with_interval(float(apart.mean()), interval, ".1f", ends=True)
+    return said, interval is None or interval[0] <= 0
 
 
 def _percent(values: Sequence[float]) -> tuple[float, float | None]:
@@ -278,7 +276,8 @@ def _percent(values: Sequence[float]) -> tuple[float, float | None]:
 def _spread(values: Sequence[float]) -> str:
     """Return a mean in percent with the half-width of its interval, as text."""
     mean, half = _percent(values)
-    return f"{mean:.1f}" if half is None else f"{mean:.1f} ± {half:.1f}"
+    interval = None if half is None else (mean - half, mean + half)
+    return with_interval(mean, interval, ".1f")
 
 
 def _draw(results: Sequence[Result], task: Task, path: Path) -> None:

@@ -220,6 +220,36 @@ def decimals_of(error: float) -> int | None:
     return (digit == "1") - int(exponent)
 
 
+def with_interval(
+    mean: float, interval: tuple[float, float] | None, form: str, *, ends: bool = False
+) -> str:
+    """Return a mean and its interval with fixed decimals; only the mean without an interval.
+
+    Parameters
+    ----------
+    mean, interval
+        The mean, and what :func:`mean_interval` returns.
+    form
+        Format of the numbers, such as ``".1f"``, or ``"+.2f"`` with a sign for differences.
+    ends
+        Whether the ends of the interval are shown in place of its half-width.
+
+    Examples
+    --------
+    >>> interval = (0.5, 1.5)
+    >>> with_interval(1.0, interval, "+.1f"), with_interval(1.0, interval, ".1f", ends=True)
+    ('+1.0 ± 0.5', '1.0 (0.5 to 1.5)')
+    >>> with_interval(1.0, None, ".2f")
+    '1.00'
+    """
+    if interval is None:
+        return f"{mean:{form}}"
+    low, high = interval
+    if ends:
+        return f"{mean:{form}} ({low:{form}} to {high:{form}})"
+    return f"{mean:{form}} ± {(high - low) / 2:{form.removeprefix('+')}}"
+
+
 def rounded(value: float, error: float, half: float | None = None) -> str:
     """Return a mean, and the half-width of its interval, rounded to the digit of its error.
 

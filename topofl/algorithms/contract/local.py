@@ -130,8 +130,11 @@ def epochs_or_steps(epochs: Epochs, steps: Steps) -> dict[str, Any]:
 class Apply(Protocol):
     """A node's model in a local step, as an :class:`Objective` sees it."""
 
-    def __call__(self, inputs: Tensor, model: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return outputs (b, ...) and features (b, m) of the model, or of another one (d,)."""
+    def __call__(self, inputs: Tensor, model: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Return outputs (b, ...) and features (b, m) of the model, or of another one (d,).
+
+        Features are None for an objective without them.
+        """
         ...
 
 
@@ -150,7 +153,8 @@ class Objective(NamedTuple):
         that is constant. It is called for several nodes at a time by ``torch.func.vmap``, and so
         must not branch on values.
     features
-        The layer whose inputs are the features, (b, m), one for all nodes.
+        The layer whose inputs are the features, (b, m), one for all nodes; the model must call it
+        once per minibatch. None: `losses` needs no features and gets None in their place.
     init
         ``init(models) -> {name: tensor}``: the state that it reads, one row per node. Other phases
         change it by ``round.state``.
@@ -182,7 +186,7 @@ class Objective(NamedTuple):
 
     name: str
     losses: Callable[..., Tensor]
-    features: Part = head
+    features: Part | None = head
     init: Callable[[Models], State] = no_state
     settings: Mapping[str, Any] = MappingProxyType({})
 
@@ -293,8 +297,10 @@ class Training:
         settings |= {} if self.part.is_everything else {"part": str(self.part)}
         settings |= {} if self.at is None else dict(self.at.settings)
         if self.objective is not None:
-            name, features = self.objective.name, str(self.objective.features)
-            settings |= {"objective": name, "features": features, **self.objective.settings}
+            layer = self.objective.features
+            settings["objective"] = self.objective.name
+            settings |= {} if layer is None else {"features": str(layer)}
+            settings |= self.objective.settings
         if self.gradient is not None:
             settings["gradient"] = getattr(self.gradient, "__name__", repr(self.gradient))
         return settings

@@ -113,6 +113,7 @@ def dp_fedavg(
     What 20 rounds spend, for a delta of 1e-3::
 
         topofl.privacy.spent(0.5, steps=20, delta=1e-3, sampling=0.5)
+        topofl.privacy.spent_by(history, delta=1e-3)  # the same, from what the run records
     """
     limit = check_positive("clip", clip)
     if callable(noise):
@@ -149,7 +150,9 @@ class _Poisson:
         return round.rng("participation").random(len(round.sizes)) < self.probability
 
     def __str__(self) -> str:
-        return f"each with probability {self.probability:g}"
+        short = f"{self.probability:g}"  # but in full where an accountant would get another one
+        exact = short if float(short) == self.probability else repr(self.probability)
+        return f"each with probability {exact}"
 
 
 def _local(training: Training, participants: Participation) -> Phase:
