@@ -128,7 +128,7 @@ WRONG = [
     ("compare a --kind band", "`--kind` must come with --group-by"),
     ("compare a --band range", "`--band` must come with --group-by"),
     ("compare store", "add --group-by"),
-    (f"compare {SIX} --group-by init", "`by` must name every setting that varies"),
+    (f"compare {SIX} --group-by init", "`--group-by` must name every setting that varies"),
     (f"{GROUPS} --band range", "`--band` must come with --plot"),
     (f"{GROUPS} --kind heat_map", "`--kind` must come with --plot"),
     (f"{GROUPS} {PLOT} --kind violin --x rounds", "`--x` must come with --kind band or pareto"),

@@ -99,7 +99,11 @@ VALUE_ERRORS = {
         lambda: grouped(equal="megabyte"),
         lambda: grouped(equal="megabytes"),
     ),
-    ("`equal` must be recorded by all runs, 6 of", "have no seconds", "take 'rounds'"): (
+    (
+        "`equal` must be recorded by all runs, 6 of",
+        "have no seconds",
+        "take 'rounds', or give `hardware`",
+    ): (
         lambda: grouped(equal="seconds"),
         lambda: grouped(equal="rounds"),
     ),

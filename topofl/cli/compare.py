@@ -200,16 +200,21 @@ def _compare_groups(options: Namespace) -> None:
     for path in options.runs:
         if unfinished := unfinished_run(path):
             raise ValueError(f"{unfinished}, or leave it out")
-    summary = summarize(
-        options.runs,
-        _words(options.group_by),
-        column=options.column,
-        target=options.target,
-        baseline=_baseline(options.baseline),
-        over=_words(options.over),
-        hardware=options.hardware,
-        equal=options.equal,
-    )
+    try:
+        summary = summarize(
+            options.runs,
+            _words(options.group_by),
+            column=options.column,
+            target=options.target,
+            baseline=_baseline(options.baseline),
+            over=_words(options.over),
+            hardware=options.hardware,
+            equal=options.equal,
+        )
+    except (ValueError, TypeError) as error:
+        named = ("column", "target", "baseline", "over", "hardware", "equal")
+        said = by_options(str(error), named).replace("`by`", "`--group-by`")
+        raise type(error)(said) from error
     summary = with_columns(summary, options.columns)
     if options.plot is not None:
         entries = summary.runs.entries

@@ -350,7 +350,7 @@ class Collected:
             raise ValueError(
                 f"`equal` must be recorded by all runs, {len(without)} of {len(totals)} have no "
                 f"{name} ({', '.join(without[:3])}{', ...' if len(without) > 3 else ''}); take "
-                "'rounds'"
+                f"'rounds'{', or give `hardware`' if name == 'seconds' else ''}"
             )
         counted = totals[(totals > 0) & np.isfinite(self.statistic("mean")[:, -1])]
         return float(counted.min(initial=np.inf))
