@@ -161,7 +161,8 @@ def sign_flip(nodes: Sequence[int], scale: float = 1.0) -> Attack:
     Parameters
     ----------
     nodes
-        The attackers, such as ``[3, 7]`` or ``drawn(n, 0.2)``.
+        The attackers, such as ``[3, 7]``, or in Python ``drawn(n, 0.2)``; in a configuration, leave
+        them out for ``share = 0.2``.
     scale
         Factor of the models, at least 0; with 0, attackers send zeros.
 

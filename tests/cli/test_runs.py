@@ -63,6 +63,18 @@ def test_saved_histories_are_cited_and_are_not_listed(shell, fails):
         assert "compare by topofl compare saved/a, or cite by topofl runs saved" in said
 
 
+def test_a_store_in_a_folder_of_runs_is_left_out_with_a_note(shell):
+    shell("run base.toml --out all/one --set algorithm=dsgt,lr=0.1")
+    shell("sweep base.toml --store all/sweeps")
+    note = (
+        "topofl: note: all/sweeps is a store of its own, whose runs are left out; see topofl runs "
+        "all/sweeps\n"
+    )
+    for line in ("runs all", "runs all --bibtex"):
+        assert shell(line).err == note
+    assert shell("runs all/sweeps").err == shell("runs all/one").err == ""
+
+
 def test_points_of_a_file_and_random_points(shell):
     Path("points.json").write_text('[{"algorithm.lr": 0.5}]')
     shell("sweep base.toml --points points.json --store s")

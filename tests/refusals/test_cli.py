@@ -141,6 +141,7 @@ WRONG = [
     ("graphs a --every 0", "`--every` must be at least 1, got 0"),
     ("graphs a --about colour", "got 'colour'"),
     # Sweeps and stores
+    ("list method", "got 'method'; did you mean 'algorithm'?"),
     ("sweep base.toml --grid topology", "`--grid` must be key=value,value"),
     ("sweep base.toml --points missing.json", "got missing.json, which does not exist"),
     ("sweep base.toml --points base.toml", "`--points` must be a JSON file"),

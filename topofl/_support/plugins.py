@@ -170,6 +170,7 @@ MEANT = {
     "mixing": dict.fromkeys(("metropolis", "mh", "metropolishasting"), "metropolis_hastings"),
     "attack": {"signflipping": "sign_flip", "gaussiannoise": "noise", "ipm": "inner_product"},
     "compressor": {"randk": "random_k", "quantization": "quantized", "qsgd": "quantized"},
+    "kind": {"method": "algorithm", "methods": "algorithm", "graph": "topology"},
 }
 """What others call functions, by kind, in small letters and digits: what these are here.
 

@@ -433,9 +433,10 @@ class Parser(argparse.ArgumentParser):
         """Raise if `value` is not one of the choices, suggesting the nearest one."""
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
-            wanted = (
-                f"must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}"
-            )
+            from topofl._support.plugins import suggestion  # only errors need it
+
+            meant = suggestion(action.dest, str(value), known)
+            wanted = f"must be one of {', '.join(known)}, got {value!r}{meant}"
             raise argparse.ArgumentError(action, wanted)
 
     def error(self, message: str) -> NoReturn:

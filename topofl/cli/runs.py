@@ -80,6 +80,7 @@ def runs(options: Namespace) -> None:
     """Print or remove the runs of a store, or those that failed."""
     if options.bibtex and (options.failed or options.remove):
         raise ValueError("`--bibtex` must be given without --failed and --remove")
+    _note_stores(options.store)
     if saved := _saved_histories(options.store):
         _cite(saved, options)
         return
@@ -108,6 +109,16 @@ def runs(options: Namespace) -> None:
         _print_tracebacks([entry for entry in found if isinstance(entry, Failure)], options)
     else:
         _print_table(store, found, matching, every, options)
+
+
+def _note_stores(folder: Path) -> None:
+    """Print a note on stores in a folder, whose runs are not those of the folder."""
+    inside = [] if (folder / ABOUT).exists() else sorted(folder.glob(f"*/{ABOUT}"))
+    print_notes(
+        f"{path.parent} is a store of its own, whose runs are left out; see topofl runs "
+        f"{shlex.quote(str(path.parent))}"
+        for path in inside
+    )
 
 
 def _saved_histories(folder: Path) -> list[Path]:
