@@ -140,8 +140,8 @@ def cell_tables(runs: pd.DataFrame) -> list[CellTable]:
 def off_floor(runs: pd.DataFrame, setting: str) -> tuple[int, int]:
     """Return how many graphs of a cell leave its floor, and how many there are.
 
-    The floor is the final accuracy of isolated nodes or chance, whichever is higher. No graph
-    leaves it below it, also where the complete graph diverged.
+    The floor is the final accuracy of isolated nodes or chance, whichever is higher. A graph below
+    it never counts as off it, even where the complete graph ends below it.
     """
     means = runs[runs["setting"] == setting].groupby("graph")["final"].mean()
     if not {"isolated", "complete"} <= set(means.index):
@@ -240,7 +240,9 @@ def _on_candidates(choosing: Sequence[CellTable], judged: Sequence[CellTable]) -
         return [Verdict("6", claim, None, "no cell off the floor")]
     name = chosen(choosing)
     own, less = _median(judged, name), _median(judged, name, "H_10")
+    known = bool(np.isfinite([own.estimate, less.estimate, less.high]).all())
     holds = all_hold([own.estimate <= -0.9, less.estimate <= -0.1, less.high < 0])
+    holds = holds if known else None
     return [Verdict("6", claim, holds, f"{name}: {own}; minus H_10: {less}")]
 
 

@@ -164,9 +164,10 @@ def page(results: Path = RESULTS) -> str:
         "papers' own claims, on CIFAR-10 at scale `quick` with three seeds, and their orderings of "
         "methods in the [second look](../../docs/papers/second-look.md) with 20 seeds, on data "
         'that are not the papers\'. "look" counts the claims that `quick` leaves undecided; they '
-        "differ if they hold on one data set and fail on the other. It judges the ordering alone "
-        'also where a claim says by how much, such as "almost twice as fast". Claims that `quick` '
-        "decides stay so, even if the ordering fails there. The effects of the column "
+        "differ if they hold on one data set and fail on the other. The second look judges "
+        'orderings alone, also where a claim says by how much, such as "almost twice as fast". '
+        "Claims that `quick` decides keep that verdict, even if the ordering fails there. The "
+        "effects of the column "
         f'"{SMALL}" are too small for {MOST} seeds at scale `quick`, by the means and spreads of '
         "three, and the second look does not decide them. Figures whose numbers are computed anew "
         f"each time, without training, have no file and are not counted: {', '.join(uncounted)}.",

@@ -87,6 +87,10 @@ def test_other_data_and_other_versions_are_refused(toml, shell, fails, tmp_path,
     monkeypatch.setattr("topofl.runs.identity.RESULTS", "99")
     version = f"the version of topofl was {topofl.__version__}, is 99;"
     assert version in fails(f"{SKIP} {data}")
+    written = record()
+    del written["environment"]["results"]  # as before it was recorded
+    Path(HERE, "run.json").write_text(json.dumps(written))
+    assert version in fails(f"{SKIP} {data}")
 
 
 def test_runs_of_earlier_versions_are_compared_by_settings(done, shell, fails):

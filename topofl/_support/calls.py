@@ -67,7 +67,7 @@ def parse_spec(text: str) -> Spec:
     name, arguments = _name_and_n(head)
     for part in parts:
         key, equals, value = (word.strip() for word in part.partition("="))
-        if not key.isidentifier() or not equals:  # not so in dsgd(lr=0.1), which has no name
+        if not key.isidentifier() or not equals:  # as in timed(dsgd(lr=0.1))
             raise ValueError(f"{part!r} in {text!r} must be key=value, {_EXAMPLE}")
         if key in arguments:
             raise ValueError(f"`{key}` must be given once, got it twice in {text!r}")

@@ -214,7 +214,7 @@ def _compare_groups(options: Namespace) -> None:
     except (ValueError, TypeError) as error:
         named = ("column", "target", "baseline", "over", "hardware", "equal")
         said = by_options(str(error), named).replace("`by`", "`--group-by`")
-        raise type(error)(said) from error
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(said) from error
     summary = with_columns(summary, options.columns)
     if options.plot is not None:
         entries = summary.runs.entries

@@ -283,7 +283,7 @@ class Mixing:
         values.copy_(found)
 
     def published(self, values: Tensor, t: int, exchange: str, *, own: bool = False) -> Tensor:
-        """Return values (n, d) as nodes publish them, or their `own`, those of attackers forged."""
+        """Return all rows as published, or with `own` those of this rank; attackers' are forged."""
         if self.attack is None or self.attack.to_each:
             # rows for each receiver are forged once there are weights
             return values if own else self.ranks.all_rows(values)

@@ -113,9 +113,9 @@ _INTRODUCTION = """\
 - **Budgets.** Messages, models and bytes are those that a node sends per round, on average. Entries
   of a table send at most its budget of messages, and of bytes. They are ranked with all that send
   less, which are shown only if they are among the first ten.
-- **Tables of their own** have entries above all budgets, those that take more than one local step
-  per node and round, which compute more for the same messages, and those with a server, which need
-  one machine that serves all nodes instead of a graph; its messages are divided among the nodes.
+- **Separate tables** list entries above all budgets; entries with several local steps per node and
+  round, which compute more for the same messages; and entries with a server, which need one machine
+  that serves all nodes instead of a graph, and whose messages are divided among the nodes.
 - ***Own code*** marks entries with functions that are not topofl's, which a reviewer must have
   read, since messages are counted where a method exchanges through the engine; results have the
   hashes of their files.

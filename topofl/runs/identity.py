@@ -379,7 +379,8 @@ def differences(record: Mapping[str, Any], tables: Tables, digest: str) -> list[
     if record.get("data", digest) != digest:
         found.append("the contents of the data files are others")
     environment = record.get("environment", {})
-    recorded, results = environment.get("versions", {}), environment.get("results", RESULTS)
+    recorded = environment.get("versions", {})
+    results = environment.get("results", "0.1.0")  # older records lack it
     same = {"python", *(["topofl"] if results == RESULTS else [])}
     found += [
         f"the version of {name} was {recorded.get(name)}, is {now}"

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from topofl._support.calls import evaluate_call
 from topofl._support.check import (
+    TOLERANCE,
     check_int,
     check_kind,
     check_nonnegative,
@@ -249,7 +250,8 @@ def fedbuff(
     Raises
     ------
     ValueError, TypeError
-        As :func:`fedasync`.
+        If a number is out of its range or of another type, or if a table of the clock has another
+        number of nodes or is for links; if nodes start from different models.
 
     Notes
     -----
@@ -293,7 +295,7 @@ def fedbuff(
 def _part(alpha: float, discount: Discount, staleness: int) -> float:
     """Return the weight of an arriving model in the server's; raise if it is above 1."""
     part = alpha * discount.at(staleness)
-    if part > 1:
+    if part > 1 + TOLERANCE:
         weight = f"`weight({staleness})` of the discount {discount.name!r}"
         raise ValueError(
             f"`alpha` times {weight} must be at most 1, got {part:g}: the server's model would go "

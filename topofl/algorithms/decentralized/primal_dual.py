@@ -68,7 +68,7 @@ def led(
 
     The graph must be static and connected, and ``W`` symmetric and doubly stochastic; without
     `lazy`, its eigenvalues must be above ``(dual_lr - 2) / (dual_lr + 2)``, -1/3 for a `dual_lr` of
-    1, since differences between nodes would grow otherwise. The corrections then sum to 0 after
+    1, since differences between nodes could grow otherwise. The corrections then sum to 0 after
     every round. With full batches and a small enough constant `lr`, all models converge to the
     optimum of the mean loss, however different the data of nodes are, where D-SGD stays farther
     from it the more local steps it takes: at the optimum, ``c_i`` is the negative gradient of the
