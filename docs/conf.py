@@ -49,6 +49,7 @@ include_patterns = [
     "SECURITY.md",
     "CODE_OF_CONDUCT.md",
     "analysis/results/*/*.md",
+    "analysis/results/rotating/mnist/*.md",
     "analysis/study/HYPOTHESES.md",
     "paper_figures/results/**.md",
 ]
