@@ -179,7 +179,8 @@ def bounds_of(
 
 def in_span(hessian: np.ndarray, apart: np.ndarray) -> np.ndarray:
     """Return a Hessian (d, d) restricted to the span of the rows of differences (n, d)."""
-    onto_span = np.linalg.pinv(apart, rtol=None) @ apart
+    cutoff = max(apart.shape) * np.finfo(apart.dtype).eps  # that of matrix_rank
+    onto_span = np.linalg.pinv(apart, rtol=cutoff) @ apart
     return onto_span @ hessian @ onto_span
 
 
