@@ -39,7 +39,7 @@ def _small_mnist(root: Path | None, margin: int, tested: int) -> data.Dataset:
 DATASETS: Mapping[str, Callable[[Path | None], data.Dataset]] = {
     "digits": lambda root: data.digits(),
     "digits 16 x 16": lambda root: data.digits(enlarge=2),
-    "MNIST": lambda root: _mnist(root),
+    "MNIST": _mnist,
     "MNIST, a fifth of the test images": lambda root: _mnist(root, 5),
     "MNIST 14 x 14": lambda root: _small_mnist(root, 0, 5),
     "MNIST 16 x 16": lambda root: _small_mnist(root, 1, 20),

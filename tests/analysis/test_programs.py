@@ -554,8 +554,16 @@ def test_the_replay_in_the_span_has_a_discount_per_ritz_vector():
     basis = np.linalg.svd(apart)[2][:7]
     curvatures, turned = np.linalg.eigh(basis @ hessians.mean(axis=0) @ basis.T)
     wanted = coherent(as_rounds(weights), apart @ basis.T @ turned, 10, 1 - 0.5 * curvatures)
-    replay = deviation.replays_of(problem, start, hessians)["in the span"]
+    within = deviation.in_span(hessians.mean(axis=0), apart)
+    replay = deviation.replays_of(problem.trained(start), start, hessians, within)["in the span"]
     assert deviation.train(weights, start, replay, 0.5)[0] == pytest.approx(wanted, rel=1e-9)
+    rho = 1 - 0.5 * curvatures[0]
+    how = {"gradients": apart, "hops": 10, "discount": rho}
+    summed = metrics.neighborhood_heterogeneity(weights, **how)
+    bound = deviation.bound_of(weights, apart, within, 0.5)
+    assert bound == pytest.approx((1 - rho**10) / (1 - rho) * summed, rel=1e-9)
+    with pytest.raises(ValueError, match="`lr` must be at most"):
+        deviation.bound_of(weights, apart, within, 1.1 / curvatures[-1])
 
 
 @pytest.mark.slow
@@ -567,6 +575,7 @@ def test_deviation_is_training_over_each_prediction(capsys, tmp_path):
     for row in rows:
         product = row["size"] * row["alignment"]
         assert product == pytest.approx(row["by H_10"] / row["H_10 with residual"], rel=1e-9)
+        assert 0 < row["over 10 H_10"] <= row["over the bound"] <= 1
     errors = {row["graph"]: abs(np.log(row["own Hessians"])) for row in rows if row["lr"] < 0.1}
     assert max(errors.values()) < 0.5, "linear gradients are nearly right at a small rate"
 
