@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 import torch
 
-from analysis import deep_number, paired, rotating_cliques
+from analysis import deep_number, mean_models, paired, rotating_cliques
 from analysis.study.graphs import GRAPHS, build_graph, graph_of_spec
 from analysis.study.learned import model_of
-from analysis.study.scenarios import Source, scenarios_of
+from analysis.study.scenarios import Cell, Source, scenarios_of
 from topofl import data, metrics, mixing, models, topologies
 
 CLIENTS = data.shards(data.digits(), n=20, per_node=2, seed=0)
@@ -263,6 +263,67 @@ def test_the_page_has_verdicts_candidates_cells_and_rates(monkeypatch, tmp_path)
     kept = json.loads((tmp_path / "results.json").read_text())
     assert [one["state"] for one in kept["verdicts"]] == [one.state for one in found]
     assert kept["medians"]["coherent return"] == pytest.approx(-1)
+
+
+def small_runs(learning, h_10):
+    """Return made-up runs of three graphs, one row of values per seed."""
+    rows = []
+    for seed, (own, numbers) in enumerate(zip(learning, h_10, strict=True)):
+        for graph, level, number in zip("abc", own, numbers, strict=True):
+            told = {"setting": "MNIST, GN-LeNet", "graph": graph, "seed": seed}
+            rows.append(told | {"learning phase": level, "H_10": number})
+    return pd.DataFrame(rows)
+
+
+def test_seeds_agree_as_the_ranks_of_their_graphs_do():
+    alike = small_runs([[0.1, 0.2, 0.3], [0.4, 0.5, 0.9], [0.9, 0.5, 0.4]], [[3, 2, 1]] * 3)
+    # Correlations of pairs of seeds: 1, -1 and -1.
+    assert deep_number.agreement(alike) == pytest.approx(-1 / 3)
+    assert deep_number.agreement(alike[alike["seed"] < 2]) == pytest.approx(1)
+    assert np.isnan(deep_number.agreement(alike[alike["seed"] == 0]))
+
+
+def test_graphs_are_misplaced_by_the_difference_of_their_ranks():
+    # "c" has the highest H_10 (rank 3) and learns best (rank 1) with the first seed.
+    runs = small_runs([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]], [[1, 2, 3], [1, 2, 3]])
+    one = runs[runs["seed"] == 0]
+    assert deep_number.misplaced_table(one).rows == (("c", "+2"), ("b", "+0"), ("a", "-2"))
+    both = dict(deep_number.misplaced_table(runs).rows)
+    assert both == {"c": "+1", "b": "+0", "a": "-1"}
+
+
+def test_the_mean_of_all_models_is_scored_beside_them():
+    source = Source(study="deep_number", preset="smoke")
+    cell = Cell("smoke", "2 shards", "D-SGD", 900, "complete")
+    found = mean_models.outcomes_of(source, cell, 0.1)
+    assert found["mean, final"] == pytest.approx(found["nodes, final"])
+    apart = mean_models.outcomes_of(
+        source, Cell("smoke", "2 shards", "D-SGD", 900, "isolated"), 0.1
+    )
+    # The mean of isolated models after two steps is not as accurate as they are on average.
+    assert apart["mean, final"] != pytest.approx(apart["nodes, final"])
+    rows = [
+        {"cell": "one", "graph": "ring", "seed": seed, "nodes, learning": 20.0 + seed}
+        | {"mean, learning": 30.0, "nodes, final": 40.0, "mean, final": 30.0}
+        for seed in (0, 1)
+    ]
+    ((_, _, *values),) = mean_models.table(pd.DataFrame(rows)).rows
+    # The differences are 10 and 9; the t-quantile of one degree of freedom is 12.71.
+    assert values[:3] == ["20.5", "30.0", "+9.5 (+3.1 to +15.9)"]
+    assert values[3:] == ["40.0", "30.0", "-10.0 (-10.0 to -10.0)"]
+
+
+@pytest.mark.slow
+def test_means_of_models_are_measured_at_the_rates_of_the_study(tmp_path, capsys):
+    words = ["--preset", "smoke", "--out", str(tmp_path), "--known", str(tmp_path / "absent")]
+    assert mean_models.main(words) == 0  # there is one rate, which needs no file
+    rows = json.loads((tmp_path / "mean_models.json").read_text())
+    assert {row["graph"] for row in rows} == {"cliques 5 alone", "D-Cliques 5 ring", "rotating 5"}
+    assert {row["seed"] for row in rows} == {900, 901, 902}
+    assert "| smoke | rotating 5 |" in (tmp_path / "mean_models.md").read_text()
+    capsys.readouterr()
+    assert mean_models.main(["--known", str(tmp_path / "absent"), "--out", str(tmp_path)]) == 2
+    assert "no learning rate of a cell is known from" in capsys.readouterr().err
 
 
 def test_lenets_on_one_channel_are_those_of_the_library_in_the_faster_format():
