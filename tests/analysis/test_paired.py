@@ -187,7 +187,8 @@ def deep_runs(good):
                     zip(deep_number.SIGNS, rng.normal(size=len(deep_number.SIGNS)), strict=True)
                 )
                 values |= {good: deep_number.SIGNS[good] * level, "n_W(0.5)": np.nan}
-                told |= {"seed": seed, "lr": 0.1, "end": ""} | dict.fromkeys(paired.OUTCOMES, level)
+                told |= {"seed": seed, "lr": 0.1, "end": ""}
+                told |= dict.fromkeys((*paired.OUTCOMES, *paired.MOMENTS), level)
                 rows.append(told | values)
     return pd.DataFrame(rows), source
 
@@ -281,6 +282,24 @@ def test_seeds_agree_as_the_ranks_of_their_graphs_do():
     assert deep_number.agreement(alike) == pytest.approx(-1 / 3)
     assert deep_number.agreement(alike[alike["seed"] < 2]) == pytest.approx(1)
     assert np.isnan(deep_number.agreement(alike[alike["seed"] == 0]))
+
+
+def test_accuracies_are_kept_at_three_moments():
+    found = paired.accuracy_at_moments({"rounds": [0, 5, 10, 15, 20], "curve": [0, 1, 2, 3, 4]})
+    assert [*found.values()] == [1, 2, 4]
+    assert [*paired.accuracy_at_moments({"diverged": True}).values()] == [0, 0, 0]
+
+
+def test_numbers_rank_graphs_at_three_moments():
+    runs = small_runs([[0.1, 0.2, 0.3]] * 2, [[1, 2, 3], [3, 2, 1]])
+    moments = {one: [0.3, 0.2, 0.1] * 2 for one in paired.MOMENTS}
+    runs = runs.assign(H_1=[1, 2, 3] * 2, H_5=[3, 2, 1] * 2, **moments)
+    runs["last evaluation"] = [0.3, 0.2, 0.1, 0.1, 0.2, 0.3]
+    ((cell, *found),) = deep_number.moments_table(runs).rows
+    assert cell == "MNIST, GN-LeNet"
+    # The order of H_10 changes between seeds: medians of -1 and 1, and, at the end, of -1 and -1.
+    expected = [[-1, -1, 0], [1, 1, 0], [0, 0, -1]]
+    assert found == [f"{value:+.2f}" for values in expected for value in values]
 
 
 def test_graphs_are_misplaced_by_the_difference_of_their_ranks():
