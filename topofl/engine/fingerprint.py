@@ -22,6 +22,9 @@ from topofl.engine.requests import Setup
 SAMPLED_ROUNDS = 3
 """Number of rounds whose graphs are compared if the sequence has no period."""
 
+RESULTS_ENTRY = "topofl's results"
+"""Entry of a marker for the last version that changed results; without it, this is 0.1.0."""
+
 _ROUNDING_OPTIONS = ("precision", "channels_last", "compile", "dtype")
 """Options of a Compute that affect rounding, in addition to the plan."""
 
@@ -122,10 +125,16 @@ def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if different := _differences(marker["run"], now["run"]):
         must = f"`resume` must continue the same run: {'; '.join(different)}"
         raise OtherRunError(f"{must}; start another run in another folder")
-    loose = ({**one["versions"], "device": one["device"]} for one in (marker, now))
-    if different := _differences(*loose):
+    if different := _differences(_rounding_of(marker), _rounding_of(now)):
         text = f"the resumed run may round differently: {'; '.join(different)}"
         warnings.warn(text, RuntimeWarning, stacklevel=6)
+
+
+def _rounding_of(marker: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what may change rounding: versions of libraries, of topofl's results, and device."""
+    found = {RESULTS_ENTRY: "0.1.0", **marker["versions"], "device": marker["device"]}
+    found.pop("topofl", None)  # a version that changes no result
+    return found
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from topofl._columns import as_json
 from topofl._support.machine import free_memory, versions
 from topofl._support.processes import processes_on_machine
+from topofl._version import RESULTS
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event
@@ -25,7 +26,13 @@ from topofl.engine.checkpoint import Checkpoint, ResumeError, SavedRows, check_s
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.evaluation import Evaluated
 from topofl.engine.executor import Executor
-from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of
+from topofl.engine.fingerprint import (
+    RESULTS_ENTRY,
+    check_same,
+    fingerprint,
+    members_of,
+    structure_of,
+)
 from topofl.engine.footprint import footprint
 from topofl.engine.gradients import new_gradients
 from topofl.engine.memory import MappedFiles
@@ -349,7 +356,8 @@ class Run:
             check_space(folder, self.size)
         compute, device = self.setup.compute, str(self.setup.device)
         asked = [compute.executor, compute.chunk]
-        found = {"rounds": self.rounds, "versions": versions(), "device": device, "asked": asked}
+        known = versions() | {RESULTS_ENTRY: RESULTS}
+        found = {"rounds": self.rounds, "versions": known, "device": device, "asked": asked}
         return found | {"run": fingerprint(self.setup, self.executor.plan)}
 
 

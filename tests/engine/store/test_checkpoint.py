@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 from tests.history.helpers import assert_same
 from tests.rows.stored import sign_checkpoint, trained, write_rows
 from topofl._support import arrays, machine
+from topofl._version import RESULTS
 from topofl.engine import checkpoint
 from topofl.engine.checkpoint import move_all, newest_checkpoint, rounds_in, write_checkpoint
 from topofl.engine.ranks import one_process
@@ -68,8 +70,24 @@ def test_the_state_is_loaded_without_pickle_and_the_marker_is_readable(folder):
 
 def test_other_versions_warn(whole, folder):
     versions = machine.versions()
-    sign_checkpoint(folder, versions=versions | {"torch": "1.0"})
+    sign_checkpoint(folder, versions=versions | {"torch": "1.0", "topofl's results": RESULTS})
     message = rf"may round differently: torch was 1.0, is {versions['torch'][:4]}"
+    with pytest.warns(RuntimeWarning, match=message):
+        assert_same(trained(folder, resume=True), whole)
+
+
+def test_a_version_of_topofl_warns_only_if_its_results_are_others(whole, folder):
+    sign_checkpoint(
+        folder, versions=machine.versions() | {"topofl": "0.0.1", "topofl's results": RESULTS}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(trained(folder, resume=True), whole)
+
+
+def test_other_results_of_topofl_warn(whole, folder):
+    sign_checkpoint(folder, versions=machine.versions() | {"topofl's results": "0.0.9"})
+    message = rf"may round differently: topofl's results was 0.0.9, is {RESULTS}"
     with pytest.warns(RuntimeWarning, match=message):
         assert_same(trained(folder, resume=True), whole)
 
