@@ -302,6 +302,11 @@ def test_numbers_rank_graphs_at_three_moments():
     assert found == [f"{value:+.2f}" for values in expected for value in values]
 
 
+def test_accuracies_are_means_over_seeds_and_the_best_graph_is_first():
+    runs = small_runs([[0.1, 0.2, 0.3], [0.1, 0.4, 0.4]], [[1, 2, 3]] * 2)
+    assert deep_number.accuracy_table(runs).rows == (("c", "35.0"), ("b", "30.0"), ("a", "10.0"))
+
+
 def test_graphs_are_misplaced_by_the_difference_of_their_ranks():
     # "c" has the highest H_10 (rank 3) and learns best (rank 1) with the first seed.
     runs = small_runs([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]], [[1, 2, 3], [1, 2, 3]])
@@ -322,14 +327,16 @@ def test_the_mean_of_all_models_is_scored_beside_them():
     # The mean of isolated models after two steps is not as accurate as they are on average.
     assert apart["mean, final"] != pytest.approx(apart["nodes, final"])
     rows = [
-        {"cell": "one", "graph": "ring", "seed": seed, "nodes, learning": 20.0 + seed}
-        | {"mean, learning": 30.0, "nodes, final": 40.0, "mean, final": 30.0}
+        {"cell": "one", "graph": graph, "seed": seed, "nodes, learning": 20.0 + seed}
+        | {"mean, learning": mean, "nodes, final": 40.0, "mean, final": 30.0 + seed}
+        for graph, mean in (("cliques 5 alone", 25.0), ("ring", 30.0))
         for seed in (0, 1)
     ]
-    ((_, _, *values),) = mean_models.table(pd.DataFrame(rows)).rows
+    alone, ring = mean_models.table(pd.DataFrame(rows)).rows
+    assert alone[2:6] == ("20.5", "25.0", "+4.5 (-1.9 to +10.9)", "")
     # The differences are 10 and 9; the t-quantile of one degree of freedom is 12.71.
-    assert values[:3] == ["20.5", "30.0", "+9.5 (+3.1 to +15.9)"]
-    assert values[3:] == ["40.0", "30.0", "-10.0 (-10.0 to -10.0)"]
+    assert ring[2:6] == ("20.5", "30.0", "+9.5 (+3.1 to +15.9)", "+5.0 (+5.0 to +5.0)")
+    assert ring[-1] == "+0.0 (+0.0 to +0.0)"
 
 
 @pytest.mark.slow
