@@ -20,7 +20,7 @@ import pandas as pd
 
 from topofl import Table, metrics, mixing
 
-from .paired import MOMENTS, OUTCOMES, Verdict, all_hold, run_declared, verdict_table
+from .paired import OUTCOMES, STAGES, Verdict, all_hold, run_declared, verdict_table
 from .program import write
 from .study.graphs import Graph
 from .study.runs import PREDICTORS, ROUNDS, predictors_of, statistics_of
@@ -251,8 +251,8 @@ def candidate_table(tables: Sequence[CellTable]) -> Table:
     """Return the median of each candidate with each outcome, best for the learning phase first."""
     rows = []
     for name in SIGNS:
-        found = [median_over_cells(tables, correlation(name, one), draws=500) for one in OUTCOMES]
-        less = _median(tables, name, "H_10", draws=500)
+        found = [median_over_cells(tables, correlation(name, one), draws=DRAWS) for one in OUTCOMES]
+        less = _median(tables, name, "H_10")
         rows.append((found[0].estimate, (name, *map(str, found), str(less))))
     rows.sort(key=lambda row: (np.isnan(row[0]), row[0]))
     columns = ("candidate", *OUTCOMES, "learning phase minus H_10's")
@@ -271,9 +271,9 @@ def by_cell_table(tables: Sequence[CellTable]) -> Table:
 
 
 def agreement(runs: pd.DataFrame) -> float:
-    """Return how well two seeds rank the graphs of a cell alike by the learning phase.
+    """Return the mean rank correlation of the learning phases of two seeds; NaN for one seed.
 
-    It is the mean over pairs of seeds of Spearman's correlation over graphs; NaN of one seed.
+    Graphs are those that all seeds have.
     """
     by_seed = runs.pivot_table(index="graph", columns="seed", values=OUTCOMES[0]).dropna()
     pairs = combinations(by_seed.to_numpy().T, 2)
@@ -282,17 +282,19 @@ def agreement(runs: pd.DataFrame) -> float:
 
 
 def rate_table(runs: pd.DataFrame) -> Table:
-    """Return the rate of each cell, whether it is an end of those tried, its floor and seeds."""
+    """Return rate, whether it is an end of those tried, graphs off the floor, and agreement."""
     rows = []
     for setting, own in runs.groupby("setting", sort=False):
         lr, end = own["lr"].iloc[0], own["end"].iloc[0] or "no"
-        rows.append((setting, f"{lr:g}", end, *off_floor(runs, str(setting)), agreement(own)))
+        rows.append(
+            (setting, f"{lr:g}", end, *off_floor(runs, str(setting)), f"{agreement(own):.2f}")
+        )
     columns = ("cell", "learning rate", "end of those tried", "off the floor", "graphs")
     return Table((*columns, "agreement of seeds"), tuple(rows))
 
 
-def moments_table(runs: pd.DataFrame) -> Table:
-    """Return how H_1, H_5 and H_10 rank graphs by accuracy at three moments of training.
+def stages_table(runs: pd.DataFrame) -> Table:
+    """Return how H_1, H_5 and H_10 rank graphs by accuracy at three stages of training.
 
     Entries are medians over seeds of Spearman's correlation, -1 for a perfect number.
     """
@@ -300,11 +302,11 @@ def moments_table(runs: pd.DataFrame) -> Table:
     for setting, own in runs.groupby("setting", sort=False):
         row = [str(setting)]
         for name in ("H_1", "H_5", "H_10"):
-            for moment in MOMENTS:
-                seeds = [one[[name, moment]].to_numpy().T for _, one in own.groupby("seed")]
+            for stage in STAGES:
+                seeds = [one[[name, stage]].to_numpy().T for _, one in own.groupby("seed")]
                 row.append(f"{np.median([spearman(columns) for columns in seeds]):+.2f}")
         rows.append(tuple(row))
-    columns = (f"{name}, {moment}" for name in ("H_1", "H_5", "H_10") for moment in MOMENTS)
+    columns = (f"{name}, {stage}" for name in ("H_1", "H_5", "H_10") for stage in STAGES)
     return Table(("cell", *columns), tuple(rows))
 
 
@@ -335,7 +337,7 @@ def misplaced_table(runs: pd.DataFrame) -> Table:
     deep = [name for name in settings if "LeNet" in name] or list(settings)
     by_graph = by_graph.loc[by_graph[deep].mean(axis=1).sort_values(ascending=False).index]
     rows = [
-        (name, *(f"{value:+.0f}" if np.isfinite(value) else "-" for value in own))
+        (name, *(f"{value:+z.0f}" if np.isfinite(value) else "-" for value in own))
         for name, own in zip(by_graph.index, by_graph.to_numpy(), strict=True)
     ]
     return Table(("graph", *settings), tuple(rows))
@@ -353,25 +355,27 @@ the candidate of hypothesis 6 is chosen on seed 300, which is in neither table o
 _RATES = """\
 ## Cells
 
-The agreement of seeds is the mean over pairs of the three seeds of Spearman's correlation between
-the learning phases of the same graphs, 1 where seeds rank them alike."""
+The agreement of seeds was added after the results were seen. It is the mean over pairs of the three
+seeds of Spearman's correlation between the learning phases of the same graphs, 1 where seeds rank
+them alike."""
 
 _ACCURACIES = """\
 ## Accuracy in the learning phase
 
-Test accuracy in %, as means over nodes, over the evaluations of the first half of the rounds, and
-over the three seeds. Graphs with the best mean rank over cells come first."""
+This table was added after the results were seen. It has test accuracies in %, as means over nodes,
+over the evaluations of the first half of the rounds, and over the three seeds. Graphs with the best
+mean rank over cells come first."""
 
-_MOMENTS = """\
+_BY_STAGE = """\
 ## How many hops count, by time
 
-This table was added after looking at the results, and no hypothesis is judged by it. Entries are
-medians over the three seeds of Spearman's correlation with the accuracy at one moment."""
+This table was added after the results were seen, and no hypothesis is judged by it. Entries are
+medians over the three seeds of Spearman's correlation with the accuracy at one stage."""
 
 _MISPLACED = """\
 ## What H_10 misses
 
-This table was added after looking at the results, and no hypothesis is judged by it. It has the
+This table was added after the results were seen, and no hypothesis is judged by it. It has the
 rank of a graph by H_10 minus its rank by the learning phase, as a mean over the three seeds: +10
 learns better than H_10 says by ten places of 40. Graphs that gain most on LeNets come first."""
 
@@ -384,7 +388,7 @@ def report(runs: pd.DataFrame, source: Source, out: Path) -> list[Verdict]:
         parts += [candidate_table(tables).to_markdown(), by_cell_table(tables).to_markdown()]
     parts += [_RATES, rate_table(runs).to_markdown()]
     parts += [_ACCURACIES, accuracy_table(runs).to_markdown()]
-    parts += [_MOMENTS, moments_table(runs).to_markdown()]
+    parts += [_BY_STAGE, stages_table(runs).to_markdown()]
     parts += [_MISPLACED, misplaced_table(runs).to_markdown()]
     results = {
         "verdicts": [{"name": one.name, "state": one.state, "found": one.found} for one in found],

@@ -1,4 +1,4 @@
-"""How well the mean of all nodes' models does beside the models, on deep networks.
+"""Accuracy of the mean of all nodes' models, and of the models themselves, on deep networks.
 
 ``python -m analysis.mean_models --data DIR --out analysis/results/mean_models`` repeats some runs
 of ``analysis.deep_number``, with other seeds and the learning rates that were chosen there, and
@@ -62,7 +62,7 @@ def outcomes_of(source: Source, cell: Cell, lr: float) -> dict[str, float]:
 
 
 def runs_of(source: Source, records: Records, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Yield one row per cell of the study whose rate is known, graph and seed."""
+    """Yield one row per graph and seed of each cell whose learning rate is known."""
     for name in source.free():
         scenario = source.scenario(name)
         first = cells(scenario)[0]
@@ -127,7 +127,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(as_installed(f"python -m analysis.mean_models: error: {error}"), file=sys.stderr)
         return 2
     if runs.empty:
-        print(f"no learning rate of a cell is known from {options.known}", file=sys.stderr)
+        said = f"no learning rate of a cell is known from {options.known}; give --known FILE"
+        print(as_installed(f"python -m analysis.mean_models: error: {said}"), file=sys.stderr)
         return 2
     text = f"{_INTRODUCTION}\n\n{table(runs).to_markdown()}\n"
     write(options.out, mean_models=text)

@@ -171,7 +171,7 @@ def runs_of(records: Records, source: Source, names: Sequence[str]) -> pd.DataFr
 
     It has the scenario, the graph and its family, the seed, the learning rate and whether it is the
     smallest or the largest that was tried, the numbers of the graph, and accuracies, which are 0
-    for a run that diverged: the outcomes, and those at three moments.
+    for a run that diverged: the outcomes, and those at three stages.
     """
     rows = []
     for scenario in map(source.scenario, names):
@@ -186,21 +186,21 @@ def runs_of(records: Records, source: Source, names: Sequence[str]) -> pd.DataFr
             row = {"setting": scenario.name, "family": family, "graph": cell.graph}
             row |= {"seed": cell.seed, "lr": lr, "end": ends.get(lr, "")}
             row |= before | {name: after.get(name, 0.0) for name in OUTCOMES}
-            rows.append(row | {OUTCOMES[0]: learning_phase(after)} | accuracy_at_moments(after))
+            rows.append(row | {OUTCOMES[0]: learning_phase(after)} | accuracy_at_stages(after))
     return pd.DataFrame(rows)
 
 
-MOMENTS = ("first evaluation", "half of the rounds", "last evaluation")
-"""Moments of a run at which its accuracy is kept: the first one is after round 0."""
+STAGES = ("first evaluation", "half of the rounds", "last evaluation")
+"""Stages of a run at which its accuracy is kept; the first is that of trained models."""
 
 
-def accuracy_at_moments(outcomes: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean accuracy at each of :data:`MOMENTS`, 0 for a run that diverged."""
+def accuracy_at_stages(outcomes: Mapping[str, Any]) -> dict[str, float]:
+    """Return the mean accuracy at each of :data:`STAGES`, 0 for a run that diverged."""
     if "curve" not in outcomes:
-        return dict.fromkeys(MOMENTS, 0.0)
+        return dict.fromkeys(STAGES, 0.0)
     rounds = np.array(outcomes["rounds"])
     first, half = np.flatnonzero(rounds > 0)[0], np.flatnonzero(rounds <= rounds[-1] / 2)[-1]
-    return dict(zip(MOMENTS, (outcomes["curve"][k] for k in (first, half, -1)), strict=True))
+    return dict(zip(STAGES, (outcomes["curve"][k] for k in (first, half, -1)), strict=True))
 
 
 def learning_phase(outcomes: Mapping[str, Any]) -> float:

@@ -5,6 +5,7 @@ __version__ = "1.0.0"
 RESULTS = "0.1.0"
 """The last version that changed results of runs.
 
-It is part of the keys by which stored runs are found, in place of the version itself, so that a new
-release finds the runs of earlier ones; a release that changes a result raises it to its version.
+It is part of the keys by which stored runs are found, in place of the version itself, and of
+checkpoints, so that a new release finds and continues the runs of earlier ones. A release that
+changes a result raises it to its version.
 """

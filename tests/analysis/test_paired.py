@@ -188,7 +188,7 @@ def deep_runs(good):
                 )
                 values |= {good: deep_number.SIGNS[good] * level, "n_W(0.5)": np.nan}
                 told |= {"seed": seed, "lr": 0.1, "end": ""}
-                told |= dict.fromkeys((*paired.OUTCOMES, *paired.MOMENTS), level)
+                told |= dict.fromkeys((*paired.OUTCOMES, *paired.STAGES), level)
                 rows.append(told | values)
     return pd.DataFrame(rows), source
 
@@ -284,18 +284,18 @@ def test_seeds_agree_as_the_ranks_of_their_graphs_do():
     assert np.isnan(deep_number.agreement(alike[alike["seed"] == 0]))
 
 
-def test_accuracies_are_kept_at_three_moments():
-    found = paired.accuracy_at_moments({"rounds": [0, 5, 10, 15, 20], "curve": [0, 1, 2, 3, 4]})
+def test_accuracies_are_kept_at_three_stages():
+    found = paired.accuracy_at_stages({"rounds": [0, 5, 10, 15, 20], "curve": [0, 1, 2, 3, 4]})
     assert [*found.values()] == [1, 2, 4]
-    assert [*paired.accuracy_at_moments({"diverged": True}).values()] == [0, 0, 0]
+    assert [*paired.accuracy_at_stages({"diverged": True}).values()] == [0, 0, 0]
 
 
-def test_numbers_rank_graphs_at_three_moments():
+def test_numbers_rank_graphs_at_three_stages():
     runs = small_runs([[0.1, 0.2, 0.3]] * 2, [[1, 2, 3], [3, 2, 1]])
-    moments = {one: [0.3, 0.2, 0.1] * 2 for one in paired.MOMENTS}
-    runs = runs.assign(H_1=[1, 2, 3] * 2, H_5=[3, 2, 1] * 2, **moments)
+    stages = {one: [0.3, 0.2, 0.1] * 2 for one in paired.STAGES}
+    runs = runs.assign(H_1=[1, 2, 3] * 2, H_5=[3, 2, 1] * 2, **stages)
     runs["last evaluation"] = [0.3, 0.2, 0.1, 0.1, 0.2, 0.3]
-    ((cell, *found),) = deep_number.moments_table(runs).rows
+    ((cell, *found),) = deep_number.stages_table(runs).rows
     assert cell == "MNIST, GN-LeNet"
     # The order of H_10 changes between seeds: medians of -1 and 1, and, at the end, of -1 and -1.
     expected = [[-1, -1, 0], [1, 1, 0], [0, 0, -1]]
@@ -324,7 +324,7 @@ def test_the_mean_of_all_models_is_scored_beside_them():
     apart = mean_models.outcomes_of(
         source, Cell("smoke", "2 shards", "D-SGD", 900, "isolated"), 0.1
     )
-    # The mean of isolated models after two steps is not as accurate as they are on average.
+    # The accuracy of the mean of isolated models differs from their mean accuracy.
     assert apart["mean, final"] != pytest.approx(apart["nodes, final"])
     rows = [
         {"cell": "one", "graph": graph, "seed": seed, "nodes, learning": 20.0 + seed}

@@ -22,8 +22,8 @@ from topofl.engine.requests import Setup
 SAMPLED_ROUNDS = 3
 """Number of rounds whose graphs are compared if the sequence has no period."""
 
-RESULTS_ENTRY = "topofl's results"
-"""Entry of a marker for the last version that changed results; without it, this is 0.1.0."""
+RESULTS_ENTRY = "last version of topofl that changed results"
+"""Key in a marker's versions. Older markers lack it; theirs is 0.1.0."""
 
 _ROUNDING_OPTIONS = ("precision", "channels_last", "compile", "dtype")
 """Options of a Compute that affect rounding, in addition to the plan."""
@@ -133,7 +133,7 @@ def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 def _rounding_of(marker: Mapping[str, Any]) -> dict[str, Any]:
     """Return what may change rounding: versions of libraries, of topofl's results, and device."""
     found = {RESULTS_ENTRY: "0.1.0", **marker["versions"], "device": marker["device"]}
-    found.pop("topofl", None)  # a version that changes no result
+    found.pop("topofl", None)  # results have an entry of their own
     return found
 
 

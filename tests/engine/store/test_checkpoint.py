@@ -15,6 +15,7 @@ from topofl._support import arrays, machine
 from topofl._version import RESULTS
 from topofl.engine import checkpoint
 from topofl.engine.checkpoint import move_all, newest_checkpoint, rounds_in, write_checkpoint
+from topofl.engine.fingerprint import RESULTS_ENTRY
 from topofl.engine.ranks import one_process
 
 FILES = ["marker.json", "rows-0.safetensors", "shared.safetensors"]
@@ -70,7 +71,7 @@ def test_the_state_is_loaded_without_pickle_and_the_marker_is_readable(folder):
 
 def test_other_versions_warn(whole, folder):
     versions = machine.versions()
-    sign_checkpoint(folder, versions=versions | {"torch": "1.0", "topofl's results": RESULTS})
+    sign_checkpoint(folder, versions=versions | {"torch": "1.0", RESULTS_ENTRY: RESULTS})
     message = rf"may round differently: torch was 1.0, is {versions['torch'][:4]}"
     with pytest.warns(RuntimeWarning, match=message):
         assert_same(trained(folder, resume=True), whole)
@@ -78,16 +79,24 @@ def test_other_versions_warn(whole, folder):
 
 def test_a_version_of_topofl_warns_only_if_its_results_are_others(whole, folder):
     sign_checkpoint(
-        folder, versions=machine.versions() | {"topofl": "0.0.1", "topofl's results": RESULTS}
+        folder, versions=machine.versions() | {"topofl": "0.0.1", RESULTS_ENTRY: RESULTS}
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert_same(trained(folder, resume=True), whole)
 
 
+def test_a_checkpoint_without_the_entry_has_the_results_of_0_1_0(whole, folder, monkeypatch):
+    monkeypatch.setattr("topofl.engine.state.RESULTS", "0.1.0")  # those of this process, too
+    sign_checkpoint(folder, versions=machine.versions())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(trained(folder, resume=True), whole)
+
+
 def test_other_results_of_topofl_warn(whole, folder):
-    sign_checkpoint(folder, versions=machine.versions() | {"topofl's results": "0.0.9"})
-    message = rf"may round differently: topofl's results was 0.0.9, is {RESULTS}"
+    sign_checkpoint(folder, versions=machine.versions() | {RESULTS_ENTRY: "0.0.9"})
+    message = f"{RESULTS_ENTRY} was 0.0.9, is {RESULTS}"
     with pytest.warns(RuntimeWarning, match=message):
         assert_same(trained(folder, resume=True), whole)
 
