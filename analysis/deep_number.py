@@ -201,7 +201,8 @@ def verdicts(runs: pd.DataFrame, source: Source) -> tuple[list[Verdict], list[Ce
     counts = {name: off_floor(runs, name) for name in cells}
     off = [name for name, (left, known) in counts.items() if known and left >= FEWEST * known]
     said = "; ".join(f"{name}: {left} of {known}" for name, (left, known) in counts.items())
-    claim = f"at least 9 of {len(cells)} cells have at least half of their graphs off the floor"
+    every = len(cells) + source.left_out()
+    claim = f"at least 9 of {every} cells have at least half of their graphs off the floor"
     first = Verdict("1", claim, len(off) >= 9 if complete else None, said)
     judged = [table for table in tables_off_floor(runs) if table.seed in JUDGING]
     choosing = tables_off_floor(runs[runs["seed"].isin(CHOOSING)])
@@ -347,10 +348,15 @@ _INTRODUCTION = """\
 # A number for deep networks
 
 `python -m analysis.deep_number` writes this page; hypotheses, cells, candidates and the rule of
-decision are in HYPOTHESES.md, written before the first run. Entries are medians over cells of
-Spearman's correlation within a cell, -1 for a perfect candidate, with 95 % bootstrap intervals and
-the number of graphs. Cells in which less than half of the graphs leave the floor are left out, and
-the candidate of hypothesis 6 is chosen on seed 300, which is in neither table of candidates."""
+decision are in analysis/results/deep_number/HYPOTHESES.md, written before the first run. Entries
+are medians over cells of Spearman's correlation within a cell, -1 for a perfect candidate, with
+95 % bootstrap intervals and the number of graphs. Cells in which less than half of the graphs leave
+the floor are left out, and the candidate of hypothesis 6 is chosen on seed 300, which is in neither
+table of candidates."""
+
+_SMOKE = """\
+This is a smoke run, which only tests the program: it has other graphs, rounds and seeds, no graph
+leaves the floor, and nothing is left out or judged."""
 
 _RATES = """\
 ## Cells
@@ -383,7 +389,7 @@ learns better than H_10 says by ten places of 40. Graphs that gain most on LeNet
 def report(runs: pd.DataFrame, source: Source, out: Path) -> list[Verdict]:
     """Write tables and results of what is known; return what became of the hypotheses."""
     found, tables = verdicts(runs, source) if source.preset != "smoke" else ([], cell_tables(runs))
-    parts = [_INTRODUCTION, *([verdict_table(found).to_markdown()] if found else [])]
+    parts = [_INTRODUCTION, verdict_table(found).to_markdown() if found else _SMOKE]
     if tables:
         parts += [candidate_table(tables).to_markdown(), by_cell_table(tables).to_markdown()]
     parts += [_RATES, rate_table(runs).to_markdown()]

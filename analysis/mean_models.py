@@ -27,7 +27,7 @@ from topofl import Table
 from topofl.algorithms import Models, Round
 from topofl.summary.verdicts import mean_interval, with_interval
 
-from .paired import KNOWN, load_known
+from .paired import KNOWN, check_paths, load_known
 from .program import as_installed, parser_of, write
 from .study.runs import Records, rate_of
 from .study.scenarios import Cell, Source, about, arguments, cells
@@ -105,7 +105,7 @@ _INTRODUCTION = """\
 rounds ("learning") and at the end ("final"): the mean accuracy of the nodes' models, the accuracy
 of the mean of their models, the second minus the first, and the second minus that on cliques of 5
 without links between them. They are means over the seeds 900 to 902, with 95 % t-intervals of
-differences."""
+differences, of which two numbers in brackets are the ends."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -121,6 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     source = Source(options.data, study="deep_number", preset=options.preset)
     records = Records(options.out, partial(about, source))
     try:
+        check_paths(options.data, None if options.preset == "smoke" else options.known)
         load_known(options.known, records)
         runs = pd.DataFrame(runs_of(source, records, SEEDS))
     except (ValueError, OSError) as error:

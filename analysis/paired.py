@@ -243,7 +243,10 @@ def run_declared(
     options = _parser(name, doc).parse_args(argv)
     source = Source(options.data, study=name, preset=options.preset)
     try:
+        check_paths(options.data, options.known)
         names = options.scenarios or source.free()
+        if left := source.left_out():
+            print(f"{left} scenarios are left out, since --data is not given", file=sys.stderr)
         runs, failures = _computed(options, source, names, numbers)
         if runs.empty:
             print("no run is known, so there is nothing to report; the same command continues")
@@ -258,6 +261,17 @@ def run_declared(
         print(f"{one.name} {one.state}: {one.found}")
     print(*[failures] * bool(failures), f"written: {options.out}", sep="\n")
     return 0
+
+
+def check_paths(data: Path | None, known: Path | None = None) -> None:
+    """Raise ``ValueError`` if a folder or file that was given does not exist."""
+    if data is not None and not data.is_dir():
+        raise ValueError(
+            f"`--data` must be a folder with mnist and cifar10-subset, got {data}, which does not "
+            "exist"
+        )
+    if known is not None and not known.is_file():
+        raise ValueError(f"`--known` must be {KNOWN} of a study, got {known}, which does not exist")
 
 
 def _computed(

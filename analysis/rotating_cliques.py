@@ -425,10 +425,11 @@ _INTRODUCTION = """\
 
 `python -m analysis.rotating_cliques` writes this page; hypotheses, settings and rules of decision
 are in HYPOTHESES.md, written before the first run. Messages and models are per node and round,
-models as each group sends them by its cheapest exchange; links are the nodes from which a node
-receives in any round. Differences are paired over seeds, in percentage points, with 95 %
-t-intervals; "better": rotating cliques are. Graphs of size 5 and those of 4 messages are compared
-with rotating cliques of 5, all others with those of 10. Verdicts need all ten seeds."""
+models as each group sends them by its cheapest exchange, as if the cliques of D-Cliques could use
+all-reduce, too, although nodes at edges between cliques have other weights; links are the nodes
+from which a node receives in any round. Differences are paired over seeds, in percentage points,
+with 95 % t-intervals; "better": rotating cliques are. Graphs of size 5 and those of 4 messages are
+compared with rotating cliques of 5, all others with those of 10. Verdicts need all ten seeds."""
 
 
 def report(runs: pd.DataFrame, source: Source, out: Path) -> list[Verdict]:

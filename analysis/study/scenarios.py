@@ -424,10 +424,16 @@ class Source:
 
     def free(self) -> list[str]:
         """Return the names of the scenarios of the preset whose data are given."""
-        known = scenarios_of(self)
-        names = [name for name in known if (name == "smoke") == (self.preset == "smoke")]
         on_digits = ("digits", "smoke")
-        return [name for name in names if self.root or name.startswith(on_digits)]
+        return [name for name in self._names() if self.root or name.startswith(on_digits)]
+
+    def left_out(self) -> int:
+        """Return the number of scenarios of the preset whose data are not given."""
+        return len(self._names()) - len(self.free())
+
+    def _names(self) -> list[str]:
+        known = scenarios_of(self)
+        return [name for name in known if (name == "smoke") == (self.preset == "smoke")]
 
 
 @cache

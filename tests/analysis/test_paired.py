@@ -1,6 +1,7 @@
 """Comparisons of rotating cliques and the number for deep networks: runs, sums and verdicts."""
 
 import functools
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -348,8 +349,26 @@ def test_means_of_models_are_measured_at_the_rates_of_the_study(tmp_path, capsys
     assert {row["seed"] for row in rows} == {900, 901, 902}
     assert "| smoke | rotating 5 |" in (tmp_path / "mean_models.md").read_text()
     capsys.readouterr()
-    assert mean_models.main(["--known", str(tmp_path / "absent"), "--out", str(tmp_path)]) == 2
+    empty = tmp_path / "empty.gz"
+    empty.write_bytes(gzip.compress(b""))
+    assert mean_models.main(["--known", str(empty), "--out", str(tmp_path)]) == 2
     assert "no learning rate of a cell is known from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("study", [mean_models, deep_number, rotating_cliques])
+def test_paths_that_do_not_exist_are_refused_before_anything_runs(study, tmp_path, capsys):
+    for option in ("--data", "--known"):
+        assert study.main([option, str(tmp_path / "absent"), "--out", str(tmp_path / "out")]) == 2
+        told = capsys.readouterr().err
+        assert f"`{option}` must be " in told
+        assert told.endswith("absent, which does not exist\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_scenarios_without_their_data_are_counted(tmp_path, capsys):
+    assert deep_number.main(["--minutes", "0", "--out", str(tmp_path)]) == 0
+    assert "8 scenarios are left out, since --data is not given" in capsys.readouterr().err
+    assert Source(study="deep_number", preset="smoke").left_out() == 0
 
 
 def test_lenets_on_one_channel_are_those_of_the_library_in_the_faster_format():
