@@ -24,7 +24,6 @@ import torch
 
 import topofl
 from topofl import Table
-from topofl.algorithms import Models, Round
 from topofl.summary.verdicts import mean_interval, with_interval
 
 from .paired import KNOWN, check_paths, load_known
@@ -42,7 +41,7 @@ STUDY = Path("analysis", "results", "deep_number")
 """Folder of the study, from which learning rates are read."""
 
 
-def mean_of_all(models: Models, round: Round) -> torch.Tensor:
+def mean_of_all(models: Any, round: Any) -> torch.Tensor:
     """Return the mean of all models, for each node."""
     return models.flat.mean(dim=0).expand(round.n, -1)
 
