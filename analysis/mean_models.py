@@ -107,6 +107,11 @@ without links between them. They are means over the seeds 900 to 902, with 95 % 
 differences, of which two numbers in brackets are the ends."""
 
 
+def page(runs: pd.DataFrame) -> str:
+    """Return the page of all runs."""
+    return f"{_INTRODUCTION}\n\n{table(runs).to_markdown()}\n"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, write the page and print it; returns the exit code."""
     options = parser_of(
@@ -130,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         said = f"no learning rate of a cell is known from {options.known}; give --known FILE"
         print(as_installed(f"python -m analysis.mean_models: error: {said}"), file=sys.stderr)
         return 2
-    text = f"{_INTRODUCTION}\n\n{table(runs).to_markdown()}\n"
+    text = page(runs)
     write(options.out, mean_models=text)
     write(options.out, mean_models=runs.to_dict("records"))
     print(text)

@@ -355,6 +355,12 @@ def test_means_of_models_are_measured_at_the_rates_of_the_study(tmp_path, capsys
     assert "no learning rate of a cell is known from" in capsys.readouterr().err
 
 
+def test_the_committed_page_of_means_is_that_of_the_committed_runs():
+    folder = Path(mean_models.__file__).parent / "results" / "mean_models"
+    runs = pd.DataFrame(json.loads((folder / "mean_models.json").read_text()))
+    assert (folder / "mean_models.md").read_text() == mean_models.page(runs)
+
+
 @pytest.mark.parametrize("study", [mean_models, deep_number, rotating_cliques])
 def test_paths_that_do_not_exist_are_refused_before_anything_runs(study, tmp_path, capsys):
     for option in ("--data", "--known"):
