@@ -130,8 +130,9 @@ DEPENDING = {
     "dpfl": {"_answers"},
     # evaluate the models of the nodes, one after another
     **{name: {"_local_losses"} for name in ("drfa", "dr_dsgd", "ad_gda")},
-    # uploads the numbers of the nodes that train, except if these are consecutive
-    "teleportation": {"_uploaded"},
+    # uploads the numbers of the nodes that train, except if these are consecutive; looks at all
+    # models where the first and the last have equal bits, which depends on a processor's rounding
+    "teleportation": {"_all_equal", "_uploaded"},
     # averages over all nodes, whose models are then equal, if they chose the same
     "ifca": {"_all_equal", "_mean_mixer", "as_tensor", "evaluate"},
 }
