@@ -355,8 +355,8 @@ the floor are left out, and the candidate of hypothesis 6 is chosen on seed 300,
 table of candidates."""
 
 _SMOKE = """\
-This is a smoke run, which only tests the program: it has other graphs, rounds and seeds, no graph
-leaves the floor, and nothing is left out or judged."""
+This is a smoke run, which only tests the program: it has other graphs, rounds and seeds, and
+nothing is left out or judged."""
 
 _RATES = """\
 ## Cells

@@ -6,9 +6,6 @@ writes ``mean_models.md`` and ``mean_models.json``. It was written after the res
 had been seen, to find out why cliques without links between them learn better on convolutional
 networks than H_10 says; no hypothesis is judged by it. DIR contains the folders ``mnist`` and
 ``cifar10-subset``; without ``--data`` only cells on digits are run.
-
-Where the mean of all models is more accurate than the nodes' models, averages over more nodes help.
-Where it is less accurate, models have moved to places between which the average is bad.
 """
 
 import sys
@@ -26,7 +23,7 @@ import topofl
 from topofl import Table
 from topofl.summary.verdicts import mean_interval, with_interval
 
-from .paired import KNOWN, check_paths, load_known
+from .paired import KNOWN, check_paths, learning_phase, load_known
 from .program import as_installed, parser_of, write
 from .study.runs import Records, rate_of
 from .study.scenarios import Cell, Source, about, arguments, cells
@@ -51,12 +48,11 @@ def outcomes_of(source: Source, cell: Cell, lr: float) -> dict[str, float]:
     run = arguments(source, {"cell": cell, "lr": lr})
     evaluation = replace(run["evaluation"], also={"mean": mean_of_all})
     history = topofl.run(**run | {"evaluation": evaluation}, progress=False)
-    rounds = np.asarray(history["round"])
-    half = (rounds > 0) & (rounds <= rounds[-1] / 2)
     found = {}
     for who, column in (("nodes", "accuracy"), ("mean", "accuracy_mean")):
         curve = 100 * np.asarray(history[column]).mean(axis=1)  # (evaluations,)
-        found |= {f"{who}, learning": float(curve[half].mean()), f"{who}, final": float(curve[-1])}
+        learning = learning_phase({"rounds": history["round"], "curve": curve})
+        found |= {f"{who}, learning": learning, f"{who}, final": float(curve[-1])}
     return found
 
 

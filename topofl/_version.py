@@ -9,3 +9,6 @@ It is part of the keys by which stored runs are found, in place of the version i
 checkpoints, so that a new release finds and continues the runs of earlier ones. A release that
 changes a result raises it to its version.
 """
+
+RESULTS_WITHOUT_ENTRY = "0.1.0"
+"""What records and checkpoints have that were written before they named the above."""

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sparse
 from torch import Tensor, nn, uint8
 
+from topofl._version import RESULTS_WITHOUT_ENTRY
 from topofl.data import Partition
 from topofl.engine.checkpoint import OtherRunError
 from topofl.engine.plan import Plan
@@ -23,7 +24,7 @@ SAMPLED_ROUNDS = 3
 """Number of rounds whose graphs are compared if the sequence has no period."""
 
 RESULTS_ENTRY = "last version of topofl that changed results"
-"""Key in a marker's versions. Older markers lack it; theirs is 0.1.0."""
+"""Key in a marker's versions, which older markers lack."""
 
 _ROUNDING_OPTIONS = ("precision", "channels_last", "compile", "dtype")
 """Options of a Compute that affect rounding, in addition to the plan."""
@@ -132,7 +133,7 @@ def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 def _rounding_of(marker: Mapping[str, Any]) -> dict[str, Any]:
     """Return what may change rounding: versions of libraries, of topofl's results, and device."""
-    found = {RESULTS_ENTRY: "0.1.0", **marker["versions"], "device": marker["device"]}
+    found = {RESULTS_ENTRY: RESULTS_WITHOUT_ENTRY, **marker["versions"], "device": marker["device"]}
     found.pop("topofl", None)  # results have an entry of their own
     return found
 

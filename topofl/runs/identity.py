@@ -24,7 +24,7 @@ from topofl._support.calls import is_graph_file
 from topofl._support.check import shown
 from topofl._support.machine import machine, versions
 from topofl._support.plugins import appended_folder, current_folder, load_function
-from topofl._version import RESULTS
+from topofl._version import RESULTS, RESULTS_WITHOUT_ENTRY
 from topofl.data import Dataset
 from topofl.history import History
 from topofl.runs.record import flat_settings
@@ -380,7 +380,7 @@ def differences(record: Mapping[str, Any], tables: Tables, digest: str) -> list[
         found.append("the contents of the data files are others")
     environment = record.get("environment", {})
     recorded = environment.get("versions", {})
-    results = environment.get("results", "0.1.0")  # older records lack it
+    results = environment.get("results", RESULTS_WITHOUT_ENTRY)
     same = {"python", *(["topofl"] if results == RESULTS else [])}
     found += [
         f"the version of {name} was {recorded.get(name)}, is {now}"
